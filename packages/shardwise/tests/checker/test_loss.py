@@ -179,3 +179,15 @@ def test_a_loss_that_is_summed_in_place_hands_every_addend_its_gradient(case: An
     meant(BATCH, w).backward()
     for gradient in found:
         torch.testing.assert_close(gradient, w.grad)
+
+
+@pytest.mark.parametrize("derive", [lambda loss, x: torch.autograd.grad(loss, x)[0], lambda loss, x: loss.backward()])
+def test_a_leaf_of_zeros_is_what_each_rank_adds_to_its_own_data(tp_mesh: Any, derive: Any) -> None:
+    """As in adversarial training: nobody has said that all ranks share it, so that its gradient is a sum over them."""
+    images = torch.randn(4, 4)
+    with typecheck(strict_mode="permissive"):
+        shift = torch.zeros_like(images, requires_grad=True)
+        found = derive(((images + shift) * make("V")).sum(), shift)
+        gradient = shift.grad if found is None else found
+        gradient.sign()
+    assert place(gradient) in ("", "?")

@@ -528,3 +528,59 @@ def test_a_collective_is_known_under_any_name(grid):
     with checking(strict=False, local=True, collect=Collector()):
         made = Aliased.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), grid.get_group("tp"))
     assert place(made) == "V"
+
+
+class Chosen(Function):
+    """The sum over ranks of what each of them chooses: its derivative is only right if one rank chooses each row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, index: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape = x.shape
+        chosen = x.new_zeros(len(x))
+        rows = (index >= 0).nonzero()[:, 0]
+        chosen[rows] = x[rows, index[rows]]
+        dist.all_reduce(chosen, group=group)
+        return chosen.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        (index,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.shape).index_fill(0, index.clamp(min=0), 1.0) * grad, None, None
+
+
+@pytest.mark.parametrize(("where", "codes"), [(R, ["SW307"]), (V, [])], ids=repr)
+def test_of_an_index_that_varies_other_ranks_have_values_that_nobody_knows(where, codes, grid):
+    found = Collector()
+    with checking(strict=False, collect=found):
+        x = spmd.assert_type(torch.randn(3, 4, requires_grad=True), {"dp": R, "tp": V})
+        index = spmd.assert_type(torch.tensor([0, -1, 2]), {"dp": R, "tp": where})
+        Chosen.apply(x * 1, index, grid.get_group("tp"))
+    assert [one.code for one in found.result().findings] == codes
+
+
+class ScaledGather(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        parts = [torch.empty_like(x) for _ in range(group.size())]
+        dist.all_gather(parts, x, group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        grad = grad.clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad.chunk(ctx.group.size())[ctx.group.rank()] * ctx.group.size(), None
+
+
+@pytest.mark.parametrize(("averaged", "code"), [(False, "SW307"), (True, "SW309")])
+def test_a_factor_that_a_wrapper_divides_by_is_a_warning(averaged, code, grid):
+    """As in ArcFace, where DistributedDataParallel averages what backward has multiplied."""
+    found = Collector()
+    with checking(strict=False, collect=found) as session:
+        if averaged:
+            session.averaged = frozenset({spmd.normalize_axis("tp")})
+        x = spmd.assert_type(torch.randn(3, 4, requires_grad=True), {"dp": R, "tp": V})
+        ScaledGather.apply(x * 1, grid.get_group("tp"))
+    assert [one.code for one in found.result().findings] == [code]

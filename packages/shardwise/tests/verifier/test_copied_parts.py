@@ -79,3 +79,21 @@ def test_a_copy_that_the_ranks_cut_otherwise_keeps_its_name():
     alone = run(*(torch.cat([one, torch.zeros(1)]) for one in flat))
     numbers = compare(ranks, alone, mesh={"dp": 2})
     assert (numbers.disagreements, numbers.not_compared, numbers.gradients) == ((), (), 1)
+
+
+def masters(count, *, wrong=""):
+    """A rank that steps a copy of each parameter in its own shape: biases start with equal values."""
+    values = {"up": torch.arange(6.0).view(2, 3), "one": torch.zeros(3), "other": torch.zeros(3)}
+    records = [("parameter", name, value) for name, value in values.items()]
+    records += [("parameter", f"parameter {at}", value.clone()) for at, value in enumerate(values.values())]
+    for at, (name, value) in enumerate(values.items()):
+        records.append(("gradient", f"parameter {at}", value + at + (count if name == wrong else 0.0)))
+    entries = [Record(Key(kind, name, None), UNTYPED, "", value) for kind, name, value in records]
+    return RankRun(entries=entries, steps=[len(entries)])
+
+
+@pytest.mark.parametrize("wrong", ["up", "one", "other"])
+def test_every_master_is_of_a_parameter_of_its_own(wrong):
+    assert not compare([masters(1), masters(2)], masters(1), mesh={"dp": 2}).disagreements
+    (found,) = compare([masters(1, wrong=wrong), masters(1, wrong=wrong)], masters(1), mesh={"dp": 2}).disagreements
+    assert str(found.key) == f"gradient of {wrong}"

@@ -145,3 +145,28 @@ def test_what_is_written_already_is_not_written_again():
     assert [one.type for one in plan.annotations] == [(('"tp"', "R"),)]
     assert plan.choices == [("weight", "tp")]
     assert plan.unnamed == ['"tp"']
+
+
+@pytest.mark.parametrize("made", [{}, {Place("a.py", "__init__", 3): {7, 8}}], ids=["reached", "made"])
+def test_what_some_modules_of_a_place_lack_is_no_attribute_there(made):
+    """Two stages are made by one ``__init__``, and the last alone has a head."""
+    init = Place("a.py", "__init__", 3)
+
+    def sites(*ways):
+        return AnnotationSites(
+            parameters={
+                path: (Reach(init, f"self.{path}", "self", 4, path=path, holder=holder),) for path, holder in ways
+            },
+            names={"tp": "tp"},
+            made=made,
+        )
+
+    ranks = [sites(*[("norm.weight", 7)] * (not made)), sites(("norm.weight", 8), ("head.weight", 8), ("head.bias", 8))]
+    types = [
+        InferredType("parameter", name, having, name, (2,), {"tp": "R"}, {"tp": ""})
+        for name, having in (("norm.weight", (0, 1) if not made else (1,)), ("head.weight", (1,)), ("head.bias", (1,)))
+    ]
+    (one, *others) = plan_annotations(types, ranks).annotations
+    assert not others
+    assert one.expressions[0].startswith("[p for name, p in self.named_parameters() if name in (")
+    assert '"head.weight", "head.bias"' in one.expressions[0]

@@ -201,11 +201,11 @@ def _judge(
     if dropped is not None:
         place = None if dropped.site is None else dropped.site.location()
         _tell(session, cls, args, never_waited(cls, dropped), place, found.axis)
-    elif found.ways or found.axis is None or found.unclear:
+    elif found.ways or found.axis is None or found.unclear or _is_steered(args, found.axis):
         return
     elif isinstance(found, _Misfit):
         _tell_misfit(session, cls, args, found)
-    elif found.scaled and not _is_typed(args, found.axis):
+    elif found.scaled and (found.axis in session.averaged or not _is_typed(args, found.axis)):
         _tell(session, cls, args, scaled(cls, found), backward_line(cls), found.axis)
     else:
         place = backward_line(cls, () if found.scaled else found.backward)
@@ -214,6 +214,12 @@ def _judge(
 
 def _is_typed(args: Sequence[object], axis: MeshAxis) -> bool:
     return any(letters_of(type_of(x), axis) != ANY for x in args if isinstance(x, torch.Tensor))
+
+
+def _is_steered(args: Sequence[object], axis: MeshAxis) -> bool:
+    """True if an index or a mask among ``args`` differs over ``axis``: nobody here knows that of another rank."""
+    steering = [x for x in args if isinstance(x, torch.Tensor) and not x.is_floating_point()]
+    return any(type_of(x).is_varying(part) for x in steering for part in parts_of(axis, type_of(x)))
 
 
 def _tell(

@@ -69,10 +69,9 @@ def type_gradients(
         type = type_of(x) if isinstance(x, torch.Tensor) else None
         if isinstance(result, torch.Tensor) and type is not None and type.axes:
             own = {axis: V for axis in varying if axis in type}
-            origin = GradientOrigin(user_site(), x)
-            gradient = type.backward_type()
-            told = dual(type, root).scale if type.ground is Ground.ABSENT else dict.fromkeys(type.axes)
-            set_tag(result, Tag(gradient.with_scale(told).with_placements(own), origin))
+            gradient = dual(type, root)
+            told = gradient.with_placements(own) if gradient.axes else gradient
+            set_tag(result, Tag(told, GradientOrigin(user_site(), x)))
 
 
 def _as_list(value: object) -> list[Any]:

@@ -70,6 +70,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
     chosen = _chosen(reached, wanted)
     said: dict[str, str] = {}
     groups: dict[tuple[Place, str, Written], list[Reach]] = defaultdict(list)
+    holders = _Holders(reached, ranks)
     buffers = {one.name for one in types if one.kind == "buffer"}
     for (name, rank), reach in chosen.items():
         axes = wanted[name, rank]
@@ -81,6 +82,8 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
             said[name] = "only one rank has it"
         elif reach is None:
             said[name] = "no statement of the program's own reaches it (DTensors and what FSDP has split have types)"
+        elif name in buffers and not holders.all_have(reach):
+            said[name] = "not every module that is made there has it"
         else:
             type = _written(axes, reach, ranks[rank])
             if not type:
@@ -88,7 +91,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
             own = ranks[rank].names
             plan.choices += [(name, own.get(axis, axis)) for axis, place in axes.items() if place == EITHER]
             groups[reach.place, reach.bound, type].append(reach)
-    plan.annotations += (_claim(place, bound, type, ways) for (place, bound, type), ways in groups.items())
+    plan.annotations += (_claim(place, bound, type, ways, holders) for (place, bound, type), ways in groups.items())
     plan.annotations += _of_inputs(types, ranks, said)
     plan.left += said.items()
     names = {axis for rank in ranks for axis in rank.names.values()}
@@ -98,11 +101,38 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
     return plan
 
 
-def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach]) -> Annotation:
+class _Holders:
+    """The modules that code at each place has under a name, on all ranks, and which of them have which parameter.
+
+    Two stages are made by one ``__init__``, and only the last has a head: ``self.head.weight`` would stop the other.
+    """
+
+    def __init__(self, reached: Mapping[tuple[str, int], Sequence[Reach]], ranks: Sequence[AnnotationSites]) -> None:
+        self._made: dict[tuple[Place, str], set[tuple[int, int]]] = defaultdict(set)
+        self._having: dict[tuple[Place, str], set[tuple[int, int]]] = defaultdict(set)
+        for rank, sites in enumerate(ranks):
+            for place, modules in sites.made.items():
+                self._made[place, "self"].update((rank, module) for module in modules)
+        for (_, rank), ways in reached.items():
+            for way in ways:
+                if way.path:
+                    self._made[way.place, way.bound].add((rank, way.holder))
+                    self._having[way.place, way.expression].add((rank, way.holder))
+
+    def all_have(self, way: Reach) -> bool:
+        having = self._having[way.place, way.expression]
+        return not way.path or self._made[way.place, way.bound] <= having
+
+
+def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach], holders: _Holders) -> Annotation:
     """One annotation of everything that one name leads to and that has one type."""
     expressions = tuple(dict.fromkeys(way.expression for way in ways))
     unwrapped = tuple(dict.fromkeys(way.unwrapped for way in ways if way.unwrapped))
-    if len(expressions) == min(way.whole for way in ways) and len(expressions) > 2:
+    if not all(map(holders.all_have, ways)):
+        paths = ", ".join(f'"{path}"' for path in dict.fromkeys(way.path for way in ways))
+        own = f"({paths})" if len(expressions) > 1 else f"({paths},)"
+        expressions, unwrapped = (f"[p for name, p in {bound}.named_parameters() if name in {own}]",), ()
+    elif len(expressions) == min(way.whole for way in ways) and len(expressions) > 2:
         expressions, unwrapped = (f"list({bound}.parameters())",), ()
     line = max(way.line for way in ways)
     return Annotation(place, bound, line, expressions, type, unwrapped=unwrapped)

@@ -114,7 +114,7 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             yield InferredType(kind, name, tuple(pieces), name, shape, None, {})
         for having, there, layouts in found:
             raw = {rank: value for rank in having if (value := runs[rank].of("computed").get(name)) is not None}
-            ways = _gradient_ways(raw, grid, one.of("computed").get(there), layouts[0])
+            ways = _gradient_ways(having, raw, grid, one.of("computed").get(there), layouts[0])
             yield _described(kind, name, having, there, shape, layouts, ways, grid)
 
 
@@ -158,16 +158,20 @@ def _layouts(pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor
 
 
 def _gradient_ways(
-    pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor | None, layout: ObservedLayout
+    having: Sequence[int],
+    pieces: Mapping[int, torch.Tensor],
+    grid: Grid,
+    whole: torch.Tensor | None,
+    layout: ObservedLayout,
 ) -> dict[MeshAxis, set[Way]]:
     """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank.
 
-    Two axes of two ranks: a mean over one of the sum over the other of equal tensors is a sum over the one as well. The
-    plainest says how it is, that with equal tensors over the most axes.
+    A gradient of zeros tells nothing. Two axes of two ranks: a mean over one of the sum over the other of equal tensors
+    is a sum over the one as well. The plainest says how it is, that with equal tensors over the most axes.
     """
     ways: dict[MeshAxis, set[Way]] = {}
     own = {step.axis: step for step in layout.steps}
-    if whole is None or set(pieces) != set(range(len(grid.coordinates))):
+    if whole is None or not whole.any() or set(pieces) != set(having):
         return ways
     fitting = [
         [step for step in candidate.steps if own[step.axis].way is Way.EQUAL]

@@ -3,6 +3,6 @@
 of declared types          declared, held_parts
 of no declared type        observed, observed_parameters, alignment, copied_parts
 where a rank's part lies   places
-data and draws             micro_batches, counted_anew, shared_data, shared_draws
+data and draws             micro_batches, counted_anew, padded_inputs, shared_data, shared_draws
 what trains apart          local_training
 """

@@ -5,11 +5,14 @@ The memory of a copy does not tell whose elements it has, but before the first s
     parameters    0.weight, 6 elements                   0.bias, 3 elements
     the copy      elements 3 to 6 of 0.weight            element 2 of 0.bias, and one of padding
 
-Where that is so in every run, gradients have the names of parameters; a copy that is cut otherwise keeps its own.
+A copy in the shape of its parameter, as the float32 master of a weight, is found likewise, and several copies are of
+several parameters. Where that is so in every run, gradients have the names of parameters; a copy that is cut otherwise
+keeps its own.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,8 +49,9 @@ def _copies(run: RankRun, ranks: int) -> dict[str, list[FlatPart]]:
     wholes = {name: value for name, value in initial.items() if not name.startswith(NAMELESS)}
     found: dict[str, list[FlatPart]] = {}
     for name, value in initial.items():
-        if name.startswith(NAMELESS) and value.ndim == 1:
+        if name.startswith(NAMELESS):
             parts = parts_of_copy(value, wholes, ranks)
+            wholes = {name: whole for name, whole in wholes.items() if name not in {part.name for part in parts}}
             if parts:
                 found[name] = parts
     return found
@@ -56,8 +60,11 @@ def _copies(run: RankRun, ranks: int) -> dict[str, list[FlatPart]]:
 def parts_of_copy(copy: torch.Tensor, wholes: Mapping[str, torch.Tensor], ranks: int) -> list[FlatPart]:
     """What ``copy`` has of each of ``wholes``, each cut evenly over ``ranks`` or some of them; empty if it is no copy.
 
-    Of wholes with equal values the first is taken, in every run alike.
+    Of wholes with equal values the first is taken, in every run alike. A copy of more dims is of one whole.
     """
+    if copy.ndim != 1:
+        same = (name for name, whole in wholes.items() if whole.shape == copy.shape and _begins(copy, whole))
+        return [FlatPart(name, tuple(copy.shape), 0, copy.numel(), 0) for name in itertools.islice(same, 1)]
     for number in (number for number in range(1, ranks + 1) if ranks % number == 0):
         for place in range(number):
             parts = _cut(copy, wholes, number, place)
@@ -116,7 +123,7 @@ def _gradient(record: Record, part: FlatPart) -> Record:
     """What ``record``, the gradient of a copy, says of one parameter."""
     key = Key(record.key.kind, part.name, record.key.location, record.key.nth)
     held = HeldElements(part.shape, ((part.start, part.stop),))
-    value = None if record.value is None else record.value[part.first : part.first + part.stop - part.start]
+    value = None if record.value is None else record.value.flatten()[part.first : part.first + part.stop - part.start]
     if value is not None and len(value) == held.count:
         return replace(record, key=key, value=value.view(part.shape))
     return replace(record, key=key, value=value, held=held)

@@ -43,10 +43,10 @@ class MicroBatches:
         step = self.step_of(key)
         found = self._known.get((key.source, step))
         if found is None:
-            *ranks, alone = [self._values(key, at, step) for at in range(len(self._runs))]
-            held = [values for values in ranks if values]
-            same = _same_samples if key.kind == "input" else _same_mean
-            found = bool(held and alone) and (key.kind == "input" or self.regrouped) and same(held, alone)
+            runs = [self._values(key, at, step) for at in range(len(self._runs))]
+            found = _agree(key, runs, self.regrouped)
+            if key.kind == "input" and not found:
+                found = _agree(key, _without_rehearsal(runs), self.regrouped)
             self._known[key.source, step] = found
         self.regrouped |= found and key.kind == "input"
         return found
@@ -57,15 +57,8 @@ class MicroBatches:
         if key.kind != "input" or first in (None, key.name):
             return False
         step, other = self.step_of(key), replace(key, name=first)
-        pairs = [
-            [_beside(*pair) for pair in zip(self._values(other, run, step), self._values(key, run, step), strict=False)]
-            for run in range(len(self._runs))
-        ]
-        if any(pair is None for pairs_of_run in pairs for pair in pairs_of_run):
-            return False
-        *ranks, alone = [[pair for pair in of_run if pair is not None] for of_run in pairs]
-        held = [values for values in ranks if values]
-        return bool(held and alone) and not _same_samples(held, alone)
+        runs = [(self._values(other, run, step), self._values(key, run, step)) for run in range(len(self._runs))]
+        return _are_mispaired(runs) and _are_mispaired([_without_rehearsal(of_run) for of_run in runs])
 
     def _first_input(self, key: Key) -> str | None:
         module = key.name.partition(" of ")[2]
@@ -75,11 +68,31 @@ class MicroBatches:
     def _values(self, key: Key, at: int, step: int) -> list[torch.Tensor]:
         run, steps = self._runs[at], self._steps[at]
         records = [record for other, record in run.items() if other.source == key.source and steps[other] == step]
-        values = [record.value for record in records if isinstance(record, Record) and record.value is not None]
-        # A pipeline runs its first micro-batch once more beforehand, to see the shapes that its stages exchange.
-        while key.kind == "input" and len(values) > 1 and torch.equal(values[0], values[1]):
-            values.pop(0)
-        return values
+        return [record.value for record in records if isinstance(record, Record) and record.value is not None]
+
+
+def _agree(key: Key, runs: Sequence[Sequence[torch.Tensor]], regrouped: bool) -> bool:
+    """Are the samples, or the mean of the losses, those of the last run?"""
+    *ranks, alone = runs
+    held = [values for values in ranks if values]
+    if not held or not alone:
+        return False
+    return _same_samples(held, alone) if key.kind == "input" else regrouped and _same_mean(held, alone)
+
+
+def _are_mispaired(runs: Sequence[Sequence[Sequence[torch.Tensor]]]) -> bool:
+    """Does a run have other pairs of samples? Of every run the first input and another, ranks first."""
+    pairs = [[_beside(*pair) for pair in zip(*inputs, strict=False)] for inputs in runs]
+    if any(pair is None for of_run in pairs for pair in of_run):
+        return False
+    *ranks, alone = [[pair for pair in of_run if pair is not None] for of_run in pairs]
+    held = [values for values in ranks if values]
+    return bool(held and alone) and not _same_samples(held, alone)
+
+
+def _without_rehearsal(inputs: Sequence[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    """A pipeline runs its first micro-batch once more beforehand, to see the shapes that its stages exchange."""
+    return [values[1:] if len(values) > 1 and torch.equal(values[0], values[1]) else values for values in inputs]
 
 
 def _steps(run: Entries, taken: Sequence[int]) -> dict[Key, int]:

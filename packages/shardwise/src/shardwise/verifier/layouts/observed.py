@@ -31,6 +31,7 @@ from .counted_anew import counted_anew
 from .local_training import trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
+from .padded_inputs import lengthened
 from .shared_data import overlapping_pieces, repeated_piece
 
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read", "clip")
@@ -71,6 +72,8 @@ class ObservedComparison:
         """Modules in evaluation, with the numbers of their calls, whose inputs no layout explains."""
         self._found_inputs = False
         """Some input is that of the run on one rank."""
+        self._padded = False
+        """Ranks pad their inputs to the longest of their own samples, so what modules make of them is as long."""
 
     def concerns(self, key: Key) -> bool:
         """Is ``key`` of a kind that can be observed, and untyped on every rank that has it?
@@ -145,7 +148,8 @@ class ObservedComparison:
         if key.kind in OF_PARAMETERS:
             return self.parameters.judge(key, first, pieces, parted=parted)
         if parted:
-            return NotCompared(key, first.claim, "the runs part before it")
+            cut = self._wrongly_cut(key, first, pieces) if key.kind == "input" else None
+            return cut or NotCompared(key, first.claim, "the runs part before it")
         verdict = self._of_module(key, first, pieces) if key.kind == "module" else self._whole(key, first, pieces)
         self._found_inputs |= key.kind == "input" and verdict == "equal"
         return verdict
@@ -172,15 +176,12 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "on one rank it arises at another line, and is another one")
         if key.kind == "loss" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
-        if key.kind == "input" and counted_anew(pieces, axes, expected):
+        if key.kind == "input" and (counted_anew(pieces, axes, expected) or self._is_padded(key, pieces, there)):
             return "equal"
         if key.kind == "input":
             self._unexplained_inputs.add((_module_of(key), key.nth))
-            return (
-                repeated_piece(key, first, pieces, expected)
-                or overlapping_pieces(key, first, pieces, expected)
-                or NotCompared(key, first.claim, "no layout explains the ranks' inputs")
-            )
+            reason = "no layout explains the ranks' inputs"
+            return self._wrongly_cut(key, first, pieces) or NotCompared(key, first.claim, reason)
         if (key.name, key.nth) in self._unexplained_inputs:
             return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
         if key.kind == "evaluation" and self._micro_batches.regrouped:
@@ -242,6 +243,23 @@ class ObservedComparison:
             return next(found, None) is not None
         return any(difference(layout.combined(pieces), expected, apart, typical) is None for layout in found)
 
+    def _wrongly_cut(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
+        """An input that is cut from what one rank has, and from nothing else, so that some of it no rank has.
+
+        That is so as well where another input, such as one that is made of this one, is not found at all.
+        """
+        there = self._alone.get(key)
+        if not isinstance(there, Record) or there.value is None or self._lies(key, pieces, there):
+            return None
+        return repeated_piece(key, first, pieces, there.value) or overlapping_pieces(key, first, pieces, there.value)
+
+    def _is_padded(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
+        """Are the pieces, once they are as long, in some layout what one rank has?"""
+        assert there.value is not None, "what is compared has a value"
+        found = any(self._lies(key, longer, there) for longer in lengthened(pieces, there.value))
+        self._padded |= found
+        return found
+
     def _of_module(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
         """Is there a layout in which the ranks' outputs are that of the module on one rank?"""
         if self._micro_batches.regrouped:
@@ -252,7 +270,8 @@ class ObservedComparison:
             there = self._alone.get(Key(key.kind, name, None, key.nth))
             if not own or not isinstance(there, Record) or there.value is None:
                 continue
-            if not fits(own, self._axes_of(own), there.value):
+            apart = self._padded and len({piece.shape for piece in own.values()}) > 1
+            if apart or not fits(own, self._axes_of(own), there.value):
                 continue  # tokens may be dealt out otherwise, which is nothing wrong
             compared = True
             if not self._lies(key, own, there):

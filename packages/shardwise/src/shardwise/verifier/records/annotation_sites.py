@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
 from torch.utils.hooks import RemovableHandle
@@ -77,6 +78,8 @@ class Reach:
     ``declared``    the axes of which the program says the tensor's type already.
     ``whole``       of a parameter: how many the module has that is bound to the name; 0 if it is no module.
     ``unwrapped``   of a wrapper: the expression before the name was bound to the wrapper, if it was bound before.
+    ``path``        what ``named_parameters`` of the module that is bound to the name calls it, and ``holder`` which
+                    module that is; empty, and 0, if it is none.
     """
 
     place: Place
@@ -88,16 +91,32 @@ class Reach:
     declared: tuple[str, ...] = ()
     whole: int = 0
     unwrapped: str = ""
+    path: str = ""
+    holder: int = 0
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A module that another one has taken in under a name: while which functions were running, and as the how manieth.
+
+    ``parent``  kept, so that no other module gets its id.
+    """
+
+    parent: torch.nn.Module
+    running: frozenset[FrameType]
+    number: int
 
 
 @dataclass
 class AnnotationSites:
     """What one rank tells: by name, the ways to reach each parameter, innermost function first, and each input.
 
+    ``made``   by the ``__init__`` that they have, all modules of the program's own classes, as ``Reach.holder``.
     ``names``  what the program calls the axes of the command line's mesh.
     """
 
     parameters: dict[str, tuple[Reach, ...]] = dataclasses.field(default_factory=dict)
+    made: dict[Place, set[int]] = dataclasses.field(default_factory=dict)
     inputs: dict[str, Reach] = dataclasses.field(default_factory=dict)
     names: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -114,7 +133,10 @@ class SiteRecorder:
         self._given = given
         self._axes = given.names
         self._own_files: dict[CodeType, bool] = {}
-        self._frames: dict[int, tuple[torch.Tensor, dict[FrameType, int]]] = {}
+        self._frames: dict[int, tuple[torch.Tensor, dict[FrameType, int], int]] = {}
+        """By id of the parameter: it, the functions with their lines, and how many modules had been taken in."""
+        self._links: dict[tuple[int, str], _Link] = {}
+        self._taken_in = 0
         self._by_memory: dict[int, int] = {}
 
     def watch(self) -> tuple[RemovableHandle, ...]:
@@ -122,15 +144,35 @@ class SiteRecorder:
         return (
             register_module_parameter_registration_hook(self._registered),
             register_module_buffer_registration_hook(self._registered),
+            register_module_module_registration_hook(self._linked),
         )
 
     def _registered(self, module: torch.nn.Module, name: str, parameter: object) -> None:
         if isinstance(module, STATISTICS) and not isinstance(parameter, torch.nn.Parameter):
             return  # each rank's own, until somebody synchronises them
         if isinstance(parameter, torch.Tensor) and not is_dtensor(parameter) and id(parameter) not in self._frames:
-            self._frames[id(parameter)] = (parameter, self._running())
+            self._frames[id(parameter)] = (parameter, self._running(), self._taken_in)
             with no_torch_function():
                 self._by_memory[parameter.data_ptr()] = id(parameter)
+
+    def _linked(self, module: torch.nn.Module, name: str, inner: object) -> None:
+        if inner is not None:
+            self._taken_in += 1
+            self._links[id(module), name] = _Link(module, frozenset(self._running()), self._taken_in)
+
+    def _stood(self, module: object, path: str, frame: FrameType, since: int) -> bool:
+        """Did ``path`` lead from ``module`` to its parameter while ``frame`` ran? Another module may be there since.
+
+        ``since``  how many modules had been taken in when the frame was seen running.
+        """
+        parts = path.split(".")
+        for part, following in itertools.pairwise(parts):
+            link = self._links.get((id(module), part))
+            later = link is not None and link.number > since and frame not in link.running
+            if later and following not in FORWARDING:
+                return False
+            module = getattr(module, part, None)
+        return True
 
     def filled(self, x: torch.Tensor) -> None:
         """``x`` is written into: a parameter, or a view of one, that nobody has used yet."""
@@ -138,7 +180,7 @@ class SiteRecorder:
             known = self._frames.get(id(x)) or self._frames.get(self._by_memory.get(x.data_ptr(), 0))
         if known is None:
             return
-        _, frames = known
+        _, frames, _ = known
         running = self._running()
         for frame in list(frames):
             if frame in running:
@@ -146,26 +188,48 @@ class SiteRecorder:
             else:
                 del frames[frame]
 
-    def used(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """The module that has these parameters, by name, is called for the first time: all of them are made."""
+    def used(self, module: torch.nn.Module, parameters: Mapping[str, torch.Tensor]) -> None:
+        """``module``, which has these parameters, by name, is called for the first time: all of them are made."""
+        for inner in module.modules():
+            for cls in type(inner).__mro__:
+                code = getattr(vars(cls).get("__init__"), "__code__", None)
+                if code is not None and self._is_own(code):
+                    self.sites.made.setdefault(_place_of(code), set()).add(id(inner))
         mesh = current_entry()
         if mesh is not None and mesh is not self._given:
             own = {axis: name for name, axis in mesh.names.items()}
             self.sites.names = {name: own[axis] for name, axis in self._axes.items() if axis in own}
         for name, parameter in parameters.items():
             # What FSDP has made of a parameter is not what the module took in, and has its type from the wrapper.
-            frames = {} if is_flattened(parameter) else self._frames.get(id(parameter), (None, {}))[1]
+            _, frames, since = self._frames.get(id(parameter), (None, {}, 0))
+            frames = {} if is_flattened(parameter) else frames
             found: list[Reach] = []
             with no_torch_function():
                 declared = self._declared(parameter)
                 for frame, line in frames.items():
-                    for bound, expression, unwrapped in _expressions(frame, parameter):
-                        place, groups = _place_of(frame), self._groups(frame)
+                    for bound, expression, unwrapped, path in _expressions(frame, parameter):
+                        place, groups = _place_of(frame.f_code), self._groups(frame)
                         value = frame.f_locals[bound]
+                        if path and not self._stood(value, path, frame, since):
+                            continue
                         whole = 0
                         if isinstance(value, torch.nn.Module) and isinstance(parameter, torch.nn.Parameter):
                             whole = len(list(value.parameters()))
-                        found.append(Reach(place, expression, bound, line, None, groups, declared, whole, unwrapped))
+                        found.append(
+                            Reach(
+                                place,
+                                expression,
+                                bound,
+                                line,
+                                None,
+                                groups,
+                                declared,
+                                whole,
+                                unwrapped,
+                                path,
+                                id(value) if path else 0,
+                            )
+                        )
             self.sites.parameters[name] = tuple(found)
             self._by_memory.pop(parameter.data_ptr(), None)
 
@@ -181,7 +245,7 @@ class SiteRecorder:
         if line is None or end_line is None or column is None or end_column is None:
             return
         call = (line, column, end_line, end_column)
-        place, groups = _place_of(frame), self._groups(frame)
+        place, groups = _place_of(frame.f_code), self._groups(frame)
         bound, expression, others = next(_variables(frame, x), ("", "", ()))
         self.sites.inputs[name] = Reach(place, expression, bound, line, call, groups)
         for other, tensor in others:
@@ -241,8 +305,7 @@ def says_no_layout(type: TensorType) -> bool:
     return type.spec is None and all(place.is_varying or place is UNKNOWN for place in type.placements)
 
 
-def _place_of(frame: FrameType) -> Place:
-    code = frame.f_code
+def _place_of(code: CodeType) -> Place:
     if code.co_name == "<module>":
         return Place(code.co_filename, "", 0)
     return Place(code.co_filename, code.co_name, code.co_firstlineno)
@@ -266,31 +329,31 @@ def _is_group(value: object) -> bool:
     return issubclass(type(value), dist.ProcessGroup)
 
 
-def _expressions(frame: FrameType, parameter: torch.Tensor) -> Iterator[tuple[str, str, str]]:
+def _expressions(frame: FrameType, parameter: torch.Tensor) -> Iterator[tuple[str, str, str, str]]:
     """The name in ``frame`` that leads to ``parameter``, if there is one, a module's before its wrapper's: the name,
-    the whole expression, and the same without the wrapper that the name is bound to.
+    the whole expression, the same without the wrapper that the name is bound to, and the path in the module that it is.
     """
-    ready: list[tuple[bool, str, str, str]] = []
+    ready: list[tuple[bool, str, str, str, str]] = []
     for name, value in frame.f_locals.items():
         if name.isidentifier() and not name.startswith("__"):
-            ready += [(bool(inner), name, name + path, name + inner) for path, inner in _paths(value, parameter)]
+            ready += [(bool(way[1]), name, name + way[0], name + way[1], way[2]) for way in _paths(value, parameter)]
             if name == "self" and not isinstance(value, torch.nn.Module):
                 for attribute, held in getattr(value, "__dict__", {}).items():
-                    ready += [(True, name, f"self.{attribute}{path}", "") for path, _ in _paths(held, parameter)]
-    for _, name, expression, unwrapped in sorted(ready, key=lambda one: one[0])[:1]:
-        yield name, expression, unwrapped if unwrapped != name else ""
+                    ready += [(True, name, f"self.{attribute}{way[0]}", "", "") for way in _paths(held, parameter)]
+    for _, name, expression, unwrapped, path in sorted(ready, key=lambda one: one[0])[:1]:
+        yield name, expression, unwrapped if unwrapped != name else "", path
 
 
-def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str]]:
-    """How to get from ``value`` to ``parameter``; and from what ``value`` wraps, if it wraps a module."""
+def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str, str]]:
+    """How to get from ``value`` to ``parameter``; and from what ``value`` wraps, if it wraps a module; and the path."""
     if value is parameter:
-        yield "", ""
+        yield "", "", ""
     elif isinstance(value, torch.nn.Module):
         for path, own in (*value.named_parameters(), *value.named_buffers()):
             if own is parameter:
                 wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
                 inner = _path(value.get_submodule("module"), path.split(".")[1:]) if wraps else ""
-                yield _path(value, path.split(".")), inner
+                yield _path(value, path.split(".")), inner, path
                 return
 
 

@@ -122,7 +122,9 @@ class OptimizerSteps:
             known = self.names.parameters()
             own = {name: parameter for name, parameter in known.items() if id(parameter) in new}
             with no_torch_function():
-                self.sites.used({**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own})
+                self.sites.used(
+                    module, {**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own}
+                )
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
                 if parameter.numel():
