@@ -535,17 +535,17 @@ class Chosen(Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, index: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.save_for_backward(index)
         ctx.shape = x.shape
         chosen = x.new_zeros(len(x))
         rows = (index >= 0).nonzero()[:, 0]
         chosen[rows] = x[rows, index[rows]]
         dist.all_reduce(chosen, group=group)
+        ctx.save_for_backward(index, x)
         return chosen.square().sum()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        (index,) = ctx.saved_tensors
+        index, _ = ctx.saved_tensors
         return grad.new_zeros(ctx.shape).index_fill(0, index.clamp(min=0), 1.0) * grad, None, None
 
 
@@ -556,6 +556,27 @@ def test_of_an_index_that_varies_other_ranks_have_values_that_nobody_knows(where
         x = spmd.assert_type(torch.randn(3, 4, requires_grad=True), {"dp": R, "tp": V})
         index = spmd.assert_type(torch.tensor([0, -1, 2]), {"dp": R, "tp": where})
         Chosen.apply(x * 1, index, grid.get_group("tp"))
+    assert [one.code for one in found.result().findings] == codes
+
+
+class OfOneRank(Chosen):
+    """Right where each row is chosen on one rank alone, as where each rank has some of all classes."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        index, x = ctx.saved_tensors
+        rows = (index >= 0).nonzero()[:, 0]
+        made = grad.new_zeros(ctx.shape)
+        made[rows, index[rows]] = 2 * x[rows, index[rows]] * grad
+        return made, None, None
+
+
+@pytest.mark.parametrize(("index", "codes"), [([0, -1, 2], []), ([0, 1, 2], ["SW307"])], ids=["marks", "all"])
+def test_each_row_may_be_marked_on_one_rank_alone(index, codes, grid):
+    found = Collector()
+    with checking(strict=False, collect=found):
+        x = torch.randn(3, 4, requires_grad=True, dtype=torch.float64)
+        OfOneRank.apply(x * 1, torch.tensor(index), grid.get_group("tp"))
     assert [one.code for one in found.result().findings] == codes
 
 

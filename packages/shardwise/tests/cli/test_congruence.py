@@ -109,6 +109,11 @@ RIGHT = {
         "torch.manual_seed(rank)\nm = torch.randn(100_000)\ndist.broadcast(m, src=0)\n"
         "m = spmd.assert_type(m, {'dp': R, 'tp': R})\nz = m + 1\n"
     ),
+    "what DistributedDataParallel broadcasts": (
+        "torch.manual_seed(mesh.get_local_rank('dp'))\nnet = nn.Linear(4, 4)\n"
+        "nn.parallel.DistributedDataParallel(net, process_group=mesh.get_group('dp'))\n"
+        "spmd.assert_type(list(net.parameters()), {'dp': R, 'tp': R})\nz = net.weight + 1\n"
+    ),
     "a number read of what was not summed here": (
         "torch.manual_seed(rank)\nm = spmd.assert_type(torch.randn(100_000), {'dp': V, 'tp': V})\n"
         "total = spmd.all_reduce(m, 'tp', src=V, dst=R)\nz = x * total.sum().item()\nz = z + 1\n"

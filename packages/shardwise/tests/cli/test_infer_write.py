@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from shardwise.verifier.records.annotation_sites import _paths
+from shardwise.verifier.records.expressions import paths_to
 
 pytestmark = pytest.mark.processes
 
@@ -73,7 +73,7 @@ def test_paths_lead_to_a_parameter_before_it_is_wrapped_as_well_as_afterwards():
     before = block[1].weight
     block[1] = checkpoint_wrapper(block[1])
     whole = torch.compile(nn.Sequential(block))
-    ((path, inner, name),) = _paths(whole, before)
+    ((path, inner, name),) = paths_to(whole, before)
     assert (path, inner) == ("._orig_mod[0][1].weight", ""), "what torch.compile gives has no numbered parts"
     assert dict(whole.named_parameters())[name] is before
     assert eval(f"whole{path}") is before

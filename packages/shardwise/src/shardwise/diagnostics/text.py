@@ -122,7 +122,10 @@ def _not_typed(result: RunResult) -> list[Line]:
         lines.append(("not judged: ", safe_str(coverage.unjudged)))
     if not lines:
         return []
-    return [*([("strong", heading), ("", said)] for heading, said in lines), [("quiet", f"  {way}")]]
+    ways = [way]
+    if result.inconclusive:
+        ways.append(f"{safe_str(result.command('verify'))} compares the numbers and needs no types")
+    return [*([("strong", heading), ("", said)] for heading, said in lines), *([("quiet", f"  {way}")] for way in ways)]
 
 
 def _summary(result: RunResult) -> Line:

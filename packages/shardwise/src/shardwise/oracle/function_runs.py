@@ -70,6 +70,7 @@ class FunctionRuns:
     ``operands``  positions in ``args`` of the floating-point tensors.
     ``differentiated``  those that need a gradient: all of them, unless it is set.
     ``dtype``     what they are made to be; None: what they are.
+    ``complemented``  one other rank marks the rows that this one does not, as where each has some of all classes.
     Errors: NotRun for arguments that cannot be had twice.
     """
 
@@ -106,6 +107,12 @@ class FunctionRuns:
         ]
         self.dtype: torch.dtype | None = torch.float64
         self.differentiated = self.operands
+        self.complemented = False
+        self._marking: int | None = None
+
+    def marks_rows(self) -> bool:
+        """Is there a mask that is true of some rows alone, or an index that is negative where it means nothing?"""
+        return any(isinstance(value, torch.Tensor) and _is_marking(value) for value in self.args)
 
     def shape(self, at: int) -> torch.Size:
         """Of the operand in place ``at``."""
@@ -137,6 +144,9 @@ class FunctionRuns:
             for number, own in (numbers(rank) if numbers is not None else {}).items():
                 number.put(own)
             args = [self._fresh(value) for value in self.args]
+            if self.complemented and rank != self.rank:
+                self._marking = rank if self._marking is None else self._marking
+                args = [_marked_elsewhere(value, rank == self._marking) for value in args]
             given = [
                 value.to(self._dtype_of(at)).clone() for at, value in zip(self.operands, values(rank), strict=True)
             ]
@@ -209,6 +219,22 @@ def _cotangent(leaf: object, wanted: Mapping[int, torch.Tensor]) -> torch.Tensor
     if not isinstance(leaf, torch.Tensor):
         return None
     return wanted.get(id(leaf), torch.zeros_like(leaf))
+
+
+def _is_marking(x: torch.Tensor) -> bool:
+    if x.is_floating_point() or x.is_complex():
+        return False
+    marked = x if x.dtype is torch.bool else x >= 0
+    return bool(marked.any()) and not bool(marked.all())
+
+
+def _marked_elsewhere(value: object, the_rest: bool) -> object:
+    """A mask or index that marks the rows which ``value`` does not, or none."""
+    if not isinstance(value, torch.Tensor) or not _is_marking(value):
+        return value
+    if value.dtype is torch.bool:
+        return ~value if the_rest else torch.zeros_like(value)
+    return torch.where(value < 0, 0 if the_rest else -1, -1).to(value.dtype)
 
 
 def _is_float(value: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -221,6 +221,9 @@ class _Declarations(Recorder):
     def hear(self, kind: str, name: str, x: object) -> None:
         if kind == "declared" and type(x) in (torch.Tensor, torch.nn.Parameter):
             self._recorder.declared(x, name)  # type: ignore[arg-type]
+
+    def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._recorder.communicated([x for x in tensors if not _is_wrapped(x)])
 
 
 def _was_communicated(recorder: ExpressionRecorder, x: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -137,6 +138,11 @@ def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> Functi
     except NotRun:
         return None
     found = transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands])
+    if not found.ways and not found.unclear and runs.marks_rows():
+        runs.complemented = True
+        if transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands]).ways:
+            return replace(found, unclear="it is right where every row is marked on one rank alone")
+        runs.complemented = False
     if not found.ways and found.axis is not None and not found.unclear:
         known = [letters_of(type_of(x), found.axis) for x in operands]
         if any(letters != ANY for letters in known):

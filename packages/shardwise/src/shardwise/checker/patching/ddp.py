@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from shardwise.host.module_calls import OuterModules, telling_calls
+from shardwise.interop.running.recording import overwritten
 from shardwise.interop.torch_compat import tree_leaves
 
 from ..gradients import replicas
@@ -41,9 +42,11 @@ def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, obj
 
 def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def __init__(self: object, *args: object, **kwargs: object) -> None:
+    def __init__(self: torch.nn.Module, *args: object, **kwargs: object) -> None:
         plain(self, *args, **kwargs)
         session = checking_session()
+        if kwargs.get("init_sync", True):
+            overwritten([*self.parameters(), *self.buffers()])
         if session is not None and session.observe:
             wrappers.replicated(session, self)
 

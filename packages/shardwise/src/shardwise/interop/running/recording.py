@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -188,6 +188,9 @@ class Recorder:
                 if x.is_leaf and x.requires_grad:
                     self.leaves.append((x, location))
 
+    def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
+        """What a library has received into these, in C++: copies are taken where values are used."""
+
     def add(
         self,
         kind: str,
@@ -276,6 +279,12 @@ def declared(x: object, by: str) -> None:
     """``x`` has just been given a type on somebody's word: ``by`` is whose."""
     if _recorder is not None:
         _recorder.hear("declared", by, x)
+
+
+def overwritten(tensors: Iterable[torch.Tensor]) -> None:
+    """A library has received into ``tensors`` what another rank has, in C++."""
+    if _recorder is not None:
+        _recorder.overwritten(tensors)
 
 
 def recorded(kind: str, name: str, x: torch.Tensor) -> None:

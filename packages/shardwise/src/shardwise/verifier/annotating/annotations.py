@@ -67,6 +67,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
         for rank in one.ranks:
             reached[one.name, rank] = ranks[rank].parameters.get(one.name, ())
             wanted[one.name, rank] = one.axes
+    reached = dict(_shared(reached))
     chosen = _chosen(reached, wanted)
     said: dict[str, str] = {}
     groups: dict[tuple[Place, str, Written], list[Reach]] = defaultdict(list)
@@ -136,6 +137,18 @@ def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach], holde
         expressions, unwrapped = (f"list({bound}.parameters())",), ()
     line = max(way.line for way in ways)
     return Annotation(place, bound, line, expressions, type, unwrapped=unwrapped)
+
+
+def _shared(
+    reached: Mapping[tuple[str, int], tuple[Reach, ...]],
+) -> Iterator[tuple[tuple[str, int], tuple[Reach, ...]]]:
+    """Of each tensor the places that all ranks have which have it: where one is too early on a rank, it is on all."""
+    places: dict[str, list[set[Place]]] = defaultdict(list)
+    for (name, _), ways in reached.items():
+        places[name].append({way.place for way in ways})
+    for (name, rank), ways in reached.items():
+        common = set.intersection(*places[name])
+        yield (name, rank), tuple(way for way in ways if way.place in common) or ways
 
 
 def _chosen(

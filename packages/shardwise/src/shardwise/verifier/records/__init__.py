@@ -2,6 +2,6 @@
 
 what is run, and how       subject, options, intervention
 what a run leaves          record, failure, batches
-names of tensors           naming, variables, flat_parts, annotation_sites
+names of tensors           naming, variables, flat_parts, expressions, annotation_sites
 one rank to compare with   reference, references
 """

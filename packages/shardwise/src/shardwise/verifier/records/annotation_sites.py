@@ -11,11 +11,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
-from typing import Any
+from types import CodeType, FrameType
 
 import torch
 import torch.distributed as dist
@@ -27,6 +26,7 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.source import positions_of
+from shardwise.interop.running.recording import has_values
 from shardwise.interop.running.wrappers import FORWARDING
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
@@ -36,7 +36,7 @@ from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import Ground, TensorType
 
-from .variables import fields_of
+from .expressions import expressions_for, group_candidates, variables_holding
 
 FOREIGN = ("site-packages", "dist-packages", ".venv", "venv", "node_modules")
 """Folders with code of others, also inside of a project."""
@@ -138,6 +138,8 @@ class SiteRecorder:
         self._links: dict[tuple[int, str], _Link] = {}
         self._taken_in = 0
         self._by_memory: dict[int, int] = {}
+        self._wrapped: dict[int, tuple[torch.Tensor, dict[FrameType, int]]] = {}
+        """By id of a parameter that a wrapper may still make equal on all ranks: its values, and what was running."""
 
     def watch(self) -> tuple[RemovableHandle, ...]:
         """Listen to modules that take parameters and buffers in, until the handles are removed."""
@@ -158,7 +160,12 @@ class SiteRecorder:
     def _linked(self, module: torch.nn.Module, name: str, inner: object) -> None:
         if inner is not None:
             self._taken_in += 1
-            self._links[id(module), name] = _Link(module, frozenset(self._running()), self._taken_in)
+            running = self._running()
+            self._links[id(module), name] = _Link(module, frozenset(running), self._taken_in)
+            if isinstance(module, torch.nn.parallel.DistributedDataParallel) and isinstance(inner, torch.nn.Module):
+                with no_torch_function():
+                    values = {id(one): one.detach().clone() for one in inner.parameters() if has_values(one)}
+                self._wrapped |= {which: (value, running) for which, value in values.items()}
 
     def _stood(self, module: object, path: str, frame: FrameType, since: int) -> bool:
         """Did ``path`` lead from ``module`` to its parameter while ``frame`` ran? Another module may be there since.
@@ -180,8 +187,11 @@ class SiteRecorder:
             known = self._frames.get(id(x)) or self._frames.get(self._by_memory.get(x.data_ptr(), 0))
         if known is None:
             return
-        _, frames, _ = known
-        running = self._running()
+        self._keep_running(known[1], self._running())
+
+    @staticmethod
+    def _keep_running(frames: dict[FrameType, int], running: Mapping[FrameType, int]) -> None:
+        """Leave of the functions that can name a parameter those that run as it is filled, with where they are."""
         for frame in list(frames):
             if frame in running:
                 frames[frame] = max(frames[frame], running[frame])
@@ -203,11 +213,15 @@ class SiteRecorder:
             # What FSDP has made of a parameter is not what the module took in, and has its type from the wrapper.
             _, frames, since = self._frames.get(id(parameter), (None, {}, 0))
             frames = {} if is_flattened(parameter) else frames
+            before, running = self._wrapped.pop(id(parameter), (None, {}))
+            with no_torch_function():
+                if before is not None and not torch.equal(before, parameter.detach()):
+                    self._keep_running(frames, running)
             found: list[Reach] = []
             with no_torch_function():
                 declared = self._declared(parameter)
                 for frame, line in frames.items():
-                    for bound, expression, unwrapped, path in _expressions(frame, parameter):
+                    for bound, expression, unwrapped, path in expressions_for(frame, parameter):
                         place, groups = _place_of(frame.f_code), self._groups(frame)
                         value = frame.f_locals[bound]
                         if path and not self._stood(value, path, frame, since):
@@ -246,7 +260,7 @@ class SiteRecorder:
             return
         call = (line, column, end_line, end_column)
         place, groups = _place_of(frame.f_code), self._groups(frame)
-        bound, expression, others = next(_variables(frame, x), ("", "", ()))
+        bound, expression, others = next(variables_holding(frame, x), ("", "", ()))
         self.sites.inputs[name] = Reach(place, expression, bound, line, call, groups)
         for other, tensor in others:
             if other not in self.sites.inputs and not tensor.requires_grad and is_untyped(tensor):
@@ -278,7 +292,7 @@ class SiteRecorder:
     def _groups(self, frame: FrameType) -> tuple[tuple[str, str], ...]:
         wanted = {axis: name for name, axis in self._axes.items() if axis.size() > 1}
         found: dict[str, str] = {}
-        for expression, value in _group_candidates(frame):
+        for expression, value in group_candidates(frame):
             name = wanted.get(MeshAxis.of(value)) if isinstance(value, dist.ProcessGroup) else None
             if name is not None:
                 found.setdefault(name, expression)
@@ -309,83 +323,3 @@ def _place_of(code: CodeType) -> Place:
     if code.co_name == "<module>":
         return Place(code.co_filename, "", 0)
     return Place(code.co_filename, code.co_name, code.co_firstlineno)
-
-
-def _group_candidates(frame: FrameType) -> Iterator[tuple[str, object]]:
-    """Process groups that code in ``frame`` can name: global ones, those of modules and of ``self``, and the world."""
-    scope = {**frame.f_globals, **frame.f_locals}
-    for name, value in scope.items():
-        if isinstance(value, ModuleType):
-            if not value.__name__.startswith("torch"):
-                yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items() if _is_group(one))
-        elif _is_group(value):
-            yield name, value
-    owner = scope.get("self")
-    yield from ((f"self.{name}", one) for name, one in getattr(owner, "__dict__", {}).items() if _is_group(one))
-    yield from ((f"{name}.group.WORLD", dist.group.WORLD) for name, value in scope.items() if value is dist)
-
-
-def _is_group(value: object) -> bool:
-    return issubclass(type(value), dist.ProcessGroup)
-
-
-def _expressions(frame: FrameType, parameter: torch.Tensor) -> Iterator[tuple[str, str, str, str]]:
-    """The name in ``frame`` that leads to ``parameter``, if there is one, a module's before its wrapper's: the name,
-    the whole expression, the same without the wrapper that the name is bound to, and the path in the module that it is.
-    """
-    ready: list[tuple[bool, str, str, str, str]] = []
-    for name, value in frame.f_locals.items():
-        if name.isidentifier() and not name.startswith("__"):
-            ready += [(bool(way[1]), name, name + way[0], name + way[1], way[2]) for way in _paths(value, parameter)]
-            if name == "self" and not isinstance(value, torch.nn.Module):
-                for attribute, held in getattr(value, "__dict__", {}).items():
-                    ready += [(True, name, f"self.{attribute}{way[0]}", "", "") for way in _paths(held, parameter)]
-    for _, name, expression, unwrapped, path in sorted(ready, key=lambda one: one[0])[:1]:
-        yield name, expression, unwrapped if unwrapped != name else "", path
-
-
-def _paths(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str, str]]:
-    """How to get from ``value`` to ``parameter``; and from what ``value`` wraps, if it wraps a module; and the path."""
-    if value is parameter:
-        yield "", "", ""
-    elif isinstance(value, torch.nn.Module):
-        for path, own in (*value.named_parameters(), *value.named_buffers()):
-            if own is parameter:
-                wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
-                inner = _path(value.get_submodule("module"), path.split(".")[1:]) if wraps else ""
-                yield _path(value, path.split(".")), inner, path
-                return
-
-
-def _path(module: torch.nn.Module, parts: Sequence[str]) -> str:
-    """``.up.weight``, or ``[0].weight`` for a module whose children are numbered.
-
-    What a wrapper answers for the module in it leads there before as well as after the module has been wrapped.
-    """
-    at: Any = module
-    text = ""
-    for part, following in itertools.zip_longest(parts, parts[1:], fillvalue=""):
-        numbered = part.isdigit()
-        if part in FORWARDING and (hasattr(type(at), "__getitem__") or not following.isdigit()):
-            at = getattr(at, part, None)
-            continue
-        keyed = not part.isidentifier() or isinstance(at, (torch.nn.ModuleDict, torch.nn.ParameterDict))
-        text += f"[{part}]" if numbered else f"[{part!r}]" if keyed else f".{part}"
-        at = getattr(at, part, None)
-    return text
-
-
-Companions = tuple[tuple[str, torch.Tensor], ...]
-
-
-def _variables(frame: FrameType, x: torch.Tensor) -> Iterator[tuple[str, str, Companions]]:
-    """The variables of ``frame`` in which ``x`` is: name, expression, and the other tensors beside it."""
-    for name, value in frame.f_locals.items():
-        if value is x and name.isidentifier():
-            yield name, name, ()
-    for name, value in frame.f_locals.items():
-        fields = list(fields_of(value))
-        own = next((path for path, one in fields if one is x), None)
-        if own is not None and name.isidentifier():
-            others = [(name + path, one) for path, one in fields if one is not x and isinstance(one, torch.Tensor)]
-            yield name, name + own, tuple(others)
