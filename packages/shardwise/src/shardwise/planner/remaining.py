@@ -156,14 +156,11 @@ class Remaining:
     def _received_off(self, axis: int) -> int:
         """What the first rank receives at least in a collective that takes ``axis`` off.
 
-        A gather brings as much as it holds, or more, and an exchange what is new of as much: all, or what it has not
-        where another axis or dim is cut instead, which is most of it as long as two lines are left to cut.
+        A gather brings as much as it holds, or more, and an exchange what is new of a block as large. Of that a rank
+        has no more than the shortest of the pieces in which the axes cut it that are taken off: a part by their number.
         """
-        problem, size = self.problem, self.problem.sizes[axis]
-        most = -(-self.total // self.ranks)
-        if problem.even:
-            return most * (size - 1) // size
-        return most // 4 if all(length > self.ranks // size for length in problem.shape) else 0
+        size = self.problem.sizes[axis]
+        return -(-self.total // self.ranks) * (size - 1) // size
 
     def _levels(self, moved: list[int]) -> list[Level]:
         """The weights; the axes of the least are all."""
