@@ -63,10 +63,18 @@ def test_a_page_says_what_lengths_shards_must_have(name, need):
     assert f"\n  d0: shards of {need}\n" in rules(name).stdout
 
 
-def test_an_unknown_operator_names_its_neighbours():
-    result = rules("matmull")
+@pytest.mark.parametrize(
+    ("op", "tries"),
+    [
+        ("matmull", "try shardwise rules matmul"),
+        ("a b c", "try shardwise rules --about 'a b c'"),
+        ("", "try shardwise rules"),
+    ],
+)
+def test_an_unknown_operator_names_its_neighbours(op, tries):
+    result = rules(op)
     assert result.exit_code == 2
-    assert "no rule for 'matmull'; try shardwise rules matmul" in " ".join(result.stderr.split())
+    assert f"no rule for {op!r}; {tries}" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("op", sorted({op for op, _, _ in TRANSITIONS}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 
 import click
 
@@ -49,8 +50,9 @@ def _page(op: str) -> str:
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
     if rule is None:
         known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
-        near = difflib.get_close_matches(name, known, 3) or ["--about " + name]
-        raise click.UsageError("; try ".join([f"no rule for {op!r}", *(f"shardwise rules {one}" for one in near)]))
+        near = difflib.get_close_matches(name, known, 3) or (["--about " + shlex.quote(name)] if name else [""])
+        tries = ", or ".join(f"shardwise rules {one}".rstrip() for one in near)
+        raise click.UsageError(f"no rule for {op!r}; try {tries}")
     example, recorded = called_example(rule)
     return "\n\n".join([render(rule, example), *call_sections(rule, example, recorded)])
 
