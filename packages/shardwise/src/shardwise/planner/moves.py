@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .cost import ring
@@ -106,6 +107,7 @@ class Problem:
     one_for_two: bool = field(init=False, compare=False)
     _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _shares: dict[int, int] = field(default_factory=dict, init=False, compare=False)
     _remain: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, compare=False)
     _rates: dict[tuple[int, ...], Rates] = field(default_factory=dict, init=False, compare=False)
     _same: dict[Rates, Rates] = field(default_factory=dict, init=False, compare=False)
@@ -158,6 +160,14 @@ class Problem:
         if count is None:
             count = self._held[number] = self.elements(self.cuts.entries[number])
         return count
+
+    def share(self, bits: int) -> int:
+        """The least that the first rank holds where these axes cut: as much where shards are even."""
+        share = self._shares.get(bits)
+        if share is None:
+            ranks = math.prod(size for axis, size in enumerate(self.sizes) if bits >> axis & 1)
+            share = self._shares[bits] = -(-math.prod(self.shape) // ranks)
+        return share
 
     def lacked(self, number: int, remnants: tuple[int, ...]) -> int:
         """The most that a rank lacks of a first block, of which it has no less than these remnants, one on a dim."""
@@ -235,18 +245,26 @@ class Approach(NamedTuple):
 
     ``step``, ``elements``  the step by which it was reached.
     ``alike``               a state was looked at before that is cut by the same axes and cost no more.
+    ``sofar``, ``spent``    what it cost, and by cut what states cost at which as much is pending.
+    ``least``               nothing that costs as much is wanted.
     """
 
     step: Fan | None = None
     elements: int = 0
     alike: bool = False
+    sofar: int = 0
+    spent: Mapping[int, int] = MappingProxyType({})
+    least: int | float = math.inf
 
 
-def fans(problem: Problem, pending: int, number: int, approach: Approach | None = None) -> Iterator[Fan]:
+UNKNOWN = Approach()
+
+
+def fans(problem: Problem, pending: int, number: int, approach: Approach = UNKNOWN) -> Iterator[Fan]:
     """Every step from a state, without those that are of no use by its ``approach``."""
     found = itertools.chain(
         _local(problem, pending, number),
-        _gathers(problem, pending, number),
+        _gathers(problem, pending, number, approach),
         _exchanges(problem, pending, number, approach),
         _reductions(problem, pending, number),
     )
@@ -280,12 +298,14 @@ def _astray(entries: Entries, axis: int, goal: Entries) -> bool:
     return any(axis in entry and entry != wanted[: len(entry)] for entry, wanted in zip(entries, goal, strict=True))
 
 
-def _gathers(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
+def _gathers(problem: Problem, pending: int, number: int, approach: Approach) -> Iterator[Fan]:
     held = problem.held(number)
     for axes, after in problem.cuts.gathers(number):
         if problem.can_join(axes):
             messages, elements = ring("all_gather", held, problem.ranks(axes))
-            yield Fan("all_gather", axes, pending, messages, ((after, problem.price(axes)(elements), elements),))
+            spent = problem.price(axes)(elements)
+            if approach.spent.get(after, approach.least) > approach.sofar + spent:
+                yield Fan("all_gather", axes, pending, messages, ((after, spent, elements),))
 
 
 def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
@@ -305,7 +325,7 @@ def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
                 yield Fan("reduce_scatter", order, left, messages, ((after, price(elements), elements),))
 
 
-def _exchanges(problem: Problem, pending: int, number: int, approach: Approach | None) -> Iterator[Fan]:
+def _exchanges(problem: Problem, pending: int, number: int, approach: Approach) -> Iterator[Fan]:
     """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
 
     After an exchange, another at its pace is left out where one over the axes of both does as much in no more time,
@@ -314,36 +334,38 @@ def _exchanges(problem: Problem, pending: int, number: int, approach: Approach |
     """
     cuts, held, lacked = problem.cuts, problem.held, problem.lacked
     found = cuts.straight(number, problem.goal[1]) if problem.wide else cuts.exchanges(number)
-    useless, covered, before, brought = None, None, None, 0
-    if approach is not None and found and problem.one_for_two:
-        if approach.step is not None and approach.step.op == "all_to_all":
-            before, brought = problem.rate(approach.step.axes), approach.elements
+    useless, covered, before, (step, brought, alike, sofar, reached, least) = None, None, None, approach
+    whole = problem.share(cuts.bits[number])
+    if found and problem.one_for_two:
+        if step is not None and step.op == "all_to_all":
+            before = problem.rate(step.axes)
             if problem.even or brought == held(number):
                 useless = before
-        if approach.alike:  # The other state leads there over all axes, with the last exchange.
+        if alike:  # The other state leads there over all axes, with the last exchange.
             covered = problem.rate(found[-1].axes)
     for axes, bare, sharing in found:
         rates = problem.rate(axes)
         if rates is useless or not problem.can_join(axes):
             continue
         price, ranks, ends = problem.price(axes), problem.ranks(axes), list[tuple[int, int, int]]()
-        if rates is covered or rates is before:
-            bare = ()
-        if problem.even:  # As many ranks cut it as before, so blocks are as large.
-            whole = held(number)
-            if bare:
-                spent = price(whole)
-                ends = [(after, spent, whole) for after in bare]
-            if sharing:
-                part = whole - whole // ranks
-                spent = price(part)
-                ends += [(after, spent, part) for after, _ in sharing]
-        else:
-            if rates is before:
-                sharing = tuple([one for one in sharing if held(one[0]) > brought * ranks])
-            received = [(after, lacked(after, remnants)) for after, remnants in sharing]
-            received += [(after, held(after)) for after in bare]
-            ends = [(after, price(elements), elements) for after, elements in received]
+        if bare and rates is not covered and rates is not before:
+            spent = price(whole)
+            wanted = [after for after in bare if reached.get(after, least) > sofar + spent]
+            if problem.even:
+                ends = [(after, spent, whole) for after in wanted]
+            else:
+                ends = [(after, price(held(after)), held(after)) for after in wanted]
+        if sharing:
+            part = whole - whole // ranks
+            spent = price(part)
+            left = [one for one in sharing if reached.get(one[0], least) > sofar + spent]
+            if problem.even:
+                ends += [(after, spent, part) for after, _ in left]
+            else:
+                for after, remnants in left:
+                    if rates is not before or held(after) > brought * ranks:
+                        elements = lacked(after, remnants)
+                        ends.append((after, price(elements), elements))
         if ends:
             yield Fan("all_to_all", axes, pending, ranks - 1, ends)
 

@@ -37,7 +37,8 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
             return _path(problem, came, state)
         alike = state[0], cuts.bits[state[1]]
         step, elements = came[state][1:3] if state in came else (None, 0)
-        approach = Approach(step, elements, cheapest.get(alike, sofar + 1) <= sofar)
+        known = cheapest.get(alike, sofar + 1) <= sofar
+        approach = Approach(step, elements, known, sofar, spent[state[0]], least)
         cheapest[alike] = min(sofar, cheapest.get(alike, sofar))
         for fan in fans(problem, *state, approach):
             pending = fan.pending
