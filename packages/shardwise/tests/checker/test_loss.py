@@ -10,8 +10,10 @@ import torch
 import torch.distributed as dist
 
 import shardwise as spmd
-from shardwise import P, R, V
+from shardwise import I, P, R, V, convert
 from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
 from shardwise.worlds.world import InProcessWorld
 
 from .helpers import make, place, refused
@@ -191,3 +193,21 @@ def test_a_leaf_of_zeros_is_what_each_rank_adds_to_its_own_data(tp_mesh: Any, de
         gradient = shift.grad if found is None else found
         gradient.sign()
     assert place(gradient) in ("", "?")
+
+
+@pytest.mark.parametrize(("letters", "codes"), [("R", []), ("R?", []), ("I", ["SW602"]), ("I?", ["SW602"])])
+def test_a_parameter_of_which_nothing_is_known_does_not_forbid_to_add_losses_up(
+    tp_mesh: Any, letters: str, codes: list[str]
+) -> None:
+    """As an expert that only some ranks have."""
+    found = Collector()
+    with checking(strict=False, local=True, collect=found, observe=True):
+        data = make("V")
+        weights = [torch.randn(4, 4, requires_grad=True) if one == "?" else make(one, grad=True) for one in letters]
+        total = data.sum()
+        for weight in weights:
+            used = convert(weight, "tp", src=I, dst=R) if letters[0] == "I" and weight is weights[0] else weight
+            part = (data * used).sum()
+            total = total + (spmd.assert_type(part, {"tp": V}) if not place(weight) else part)
+        total.backward()
+    assert [one.code for one in found.result().findings] == codes

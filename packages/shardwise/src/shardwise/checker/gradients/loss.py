@@ -138,10 +138,11 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
 
 def _may_be_added_up(loss: torch.Tensor, axis: object) -> bool:
     """May the objective be the sum of the ranks' losses? Then gradients of replicas are addends, which the optimizer's
-    gate wants summed, and those of pieces are whole. A parameter that is I says that every rank has the whole loss.
+    gate wants summed, and those of pieces are whole. A parameter that is I says that every rank has the whole loss; one
+    of which nothing is known along the axis, as an expert that only some ranks have, says nothing.
     """
     places = [type_of(leaf).get(axis) for leaf in leaves_of([loss])]
-    return bool(places) and all(place is R or place is V for place in places)
+    return any(places) and all(place is None or place.is_unknown or place is R or place is V for place in places)
 
 
 def _all_vary(tensors: Sequence[object], axis: object) -> bool:
