@@ -372,3 +372,23 @@ def test_what_is_declared_has_its_scale_though_nobody_knew_it_before(tp_mesh: An
         assert exponent(spmd.assert_type(unknown, {"tp": R})) == 0
         pending = typed(torch.randn(4), P) / 12
         assert exponent(spmd.assert_type(pending, {"tp": P})) is None, "a P says nothing of its scale"
+
+
+CHOOSING: list[tuple[str, Callable[[Tensor, Tensor], Tensor]]] = [
+    ("targets", lambda x, at: F.cross_entropy(x, at % 8)),
+    ("lookup", lambda x, at: F.embedding(at % 3, typed(torch.randn(3, 2), R)).mean()),
+    ("rows", lambda x, at: (x.gather(1, (at % 8)[:, None])).mean()),
+    ("mask", lambda x, at: x.masked_fill((at % 2 == 0)[:, None], 0.0).mean()),
+    ("choice", lambda x, at: torch.where((at % 2 == 0)[:, None], x, 0.0).mean()),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(case[1], id=case[0]) for case in CHOOSING])
+def test_what_chooses_has_no_scale(tp_mesh: Any, call: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Positions that a rank's number has shifted are of no known scale; what they choose from is."""
+    with typecheck(local=False):
+        x = typed(torch.randn(4, 8), S(0))
+        positions = torch.arange(4) + dist.get_rank() * 4
+        assert exponent(positions) is None
+        assert exponent(call(x, positions)) == 1
+        assert exponent(positions.double().exp()) is None, "here they are computed with"

@@ -41,6 +41,7 @@ class Given:
 
     ``number``    its value, if it is a plain number.
     ``exponent``  of its scale: a power of the axis's size; None: unknown; ``ANY`` for zero.
+    ``is_whole``  its elements are integers or truth values.
     """
 
     param: str
@@ -49,6 +50,7 @@ class Given:
     grad: bool = False
     number: Any = None
     exponent: Any = 0
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

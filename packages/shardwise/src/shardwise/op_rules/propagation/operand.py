@@ -33,6 +33,11 @@ class Bound:
     number: Any = None
 
 
+_SIZES = (8, 16, 32, 64)
+_WHOLE = frozenset({"torch.bool", *(f"torch.{kind}{size}" for kind in ("int", "uint") for size in _SIZES)})
+"""The dtypes of indices, targets and masks."""
+
+
 def sharded_dim(type: TensorType | Weak, axis: MeshAxis) -> int | None:
     """The dim on which an operand of this type is sharded over ``axis``."""
     shard = partition_spec_get_shard(type.spec, axis) if isinstance(type, TensorType) else None
@@ -73,7 +78,8 @@ def givens_along(
         else:
             continue
         exponent = exponent_along(axis, operand, type)
-        givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number, exponent))
+        is_whole = operand.dtype in _WHOLE
+        givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number, exponent, is_whole))
         positions.append(position)
     # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.
     if len(constants) < sum(not isinstance(given.placement, Weak) for given in givens):

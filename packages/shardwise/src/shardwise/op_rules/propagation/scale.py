@@ -34,7 +34,13 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
         return 0
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
-    outside = [at for at, given in enumerate(givens) if given.param not in named]
+    # Indices, targets and masks choose, whatever their scale, beside numbers that are computed with.
+    chosen = any(_is_tensor(given) and not given.is_whole for given in givens)
+    factors = named if rule.op not in NOT_HOMOGENEOUS else set()
+    choosing = {at for at, given in enumerate(givens) if chosen and given.is_whole and given.param not in factors}
+    if all(at in choosing or given.exponent in (0, ANY) for at, given in enumerate(givens)):
+        return 0
+    outside = [at for at, given in enumerate(givens) if given.param not in named and at not in choosing]
     scaled = tuple(at for at in outside if givens[at].exponent and givens[at].exponent is not ANY)
     if scaled and rule.op in NOT_HOMOGENEOUS:
         return Refusal("SW151", "not homogeneous", scaled)
