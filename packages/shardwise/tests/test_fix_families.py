@@ -69,6 +69,23 @@ CASES = {
         "    y = model(x).square().sum() * piece.square().sum()\n",
         'spmd.all_reduce(piece.square().sum(), "tp", src=V, dst=I)',
     ),
+    "a function that sums is given what is complete, and one that copies a pending sum": (
+        "    class Reduce(torch.autograd.Function):\n"
+        "        @staticmethod\n        def forward(ctx, t):\n"
+        "            dist.all_reduce(t, group=tp)\n            return t\n"
+        "        @staticmethod\n        def backward(ctx, gradient):\n            return gradient\n"
+        "        @staticmethod\n        def spmd_typecheck(*, t):\n"
+        "            return spmd.rules.all_reduce(t, tp, src=P, dst=I)\n\n"
+        "    y = Reduce.apply(x.clone()) * 2\n",
+        "y = x.clone() * 2",
+    ),
+    "nothing is known of an autograd function": (
+        "    class Double(torch.autograd.Function):\n"
+        "        @staticmethod\n        def forward(ctx, t):\n            return t * 2\n"
+        "        @staticmethod\n        def backward(ctx, gradient):\n            return gradient * 2\n\n"
+        "    y = Double.apply(x)\n",
+        "spmd.register_local_autograd_function(Double)",
+    ),
     "backward starts from what every rank has": (
         "    penalty, w = model.weight.square().sum(), model.weight\n    w.grad = torch.autograd.grad(penalty, w)[0]\n"
         "    dist.all_reduce(model.weight.grad, group=dp)\n",

@@ -16,7 +16,7 @@ from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where
 from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
 from shardwise.interop.fixes.norms import COUNTED_ONCE, clipped_by_ours
 from shardwise.interop.fixes.pending_sums import added_first, scattered
-from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, is_seeded_by_rank
+from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, seeded_by_rank
 from shardwise.interop.fixes.scales import rescaled
 from shardwise.interop.tensors.tagging import sizes_of, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -221,8 +221,11 @@ def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
         f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
         f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
     )
-    if is_seeded_by_rank():
-        ways = ways[:1]
+    if (seeding := seeded_by_rank()) is not None:
+        stream = f"stream = shardwise.rng(seed, synchronised={refused.argument}) once"
+        ways = (
+            f"{stream}, and with stream: around {refused.op}; {seeding[0]} in line {seeding[1]} seeds each rank apart",
+        )
     return Diagnosis(
         "SW121",
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attach
+from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import METHOD, has_typed_forward, is_local
 from shardwise.interop.calls.located_call import LocatedCall
+from shardwise.interop.fixes.declarations import as_its_rule_takes_it, registered_function
 from shardwise.interop.running.recording import declared
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
@@ -38,6 +40,7 @@ from ..operators.random_ops import drawn, draws_of
 from ..parts.row_orders import following
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from ..typing_rules.operands import OperandRefused
 from ..typing_rules.protocol import TypingRuleCall
 from ..writes.write_destination import settle, write
 from . import dtensor_bridge
@@ -140,7 +143,14 @@ def _tell(error: SpmdTypeError, cls: type, args: Sequence[object], kwargs: Mappi
         named = []
     located = LocatedCall(cls.__name__, named)
     operands = [located.operand(position) for position in range(len(named))]
-    attach(error, op=cls.__name__, location=located.location, operands=operands)
+    fixes: tuple[Fix, ...] = ()
+    if isinstance(error, OperandRefused):
+        position = next((at for at, (label, _) in enumerate(named) if label == error.name), None)
+        if position is not None:
+            fixes = as_its_rule_takes_it(located, position, error.along, error.found, error.wanted)
+    elif error.code == "SW302":
+        fixes = registered_function(located.location, cls, error.help[0])
+    attach(error, op=cls.__name__, location=located.location, operands=operands, fixes=fixes)
 
 
 def _by_rule(

@@ -14,7 +14,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type
 from shardwise.types.aliases import Axis
-from shardwise.types.placement import UNKNOWN
+from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -61,6 +61,19 @@ def name_of(x: object, fallback: str) -> str:
     run = current_run()
     named = run.name_of(x) if run is not None else None
     return named or getattr(x, "described", "") or fallback
+
+
+class OperandRefused(SpmdTypeError):
+    """A rule meets an operand of another placement than it is for. SW305.
+
+    ``name``   the operand as the rule calls it; ``axis`` along which it is ``found`` and not ``wanted``.
+    """
+
+    def __init__(
+        self, message: str, name: str, axis: MeshAxis, found: Placement, wanted: Placement, *, help: tuple[str, ...]
+    ) -> None:
+        super().__init__(message, code="SW305", help=help)
+        self.name, self.along, self.found, self.wanted = name, axis, found, wanted
 
 
 def owner() -> str:

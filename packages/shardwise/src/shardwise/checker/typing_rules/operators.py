@@ -33,6 +33,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 from .einsum import einsum
 from .ndim import NdimWithSpmdType
 from .operands import (
+    OperandRefused,
     can_receive_gradient,
     check_operand,
     is_global,
@@ -282,11 +283,8 @@ def _established(x: Any, type: TensorType, step: RuleTransition) -> TensorType:
             continue
         if step.op in REDUCTIONS and _is_addends(x, place, wanted, part):
             continue
-        raise SpmdTypeError(
-            f"{owner()}: {step} expected input type {wanted!r} over {part!r}, got {place!r}",
-            code="SW305",
-            help=_source_help(step, place),
-        )
+        said = f"{owner()}: {step} expected input type {wanted!r} over {part!r}, got {place!r}"
+        raise OperandRefused(said, step.name, part, place, wanted, help=_source_help(step, place))
     if isinstance(step.src, Shard):
         return _with_shard(x, type, step, step.src.dim)
     return type

@@ -15,21 +15,24 @@ from shardwise.mesh.normalize import axis_argument
 from .expressions import callee, keyword_of, location_in, node_text_is, text_of
 
 
-def is_seeded_by_rank() -> bool:
-    """Does a file whose functions are running seed generators by the number of a rank? Then they are not alike."""
+def seeded_by_rank() -> tuple[str, int] | None:
+    """The call, in a file whose functions are running, that seeds generators by a rank's number, and its line.
+
+    Then they are not alike.
+    """
     files: set[str] = set()
     frame = user_frame(2)
     while frame is not None:
         if not is_internal(frame.f_code):
             files.add(frame.f_code.co_filename)
         frame = frame.f_back
-    return any(
-        isinstance(node, ast.Call)
-        and callee(SourceLocation(file, node.lineno), node) in ("manual_seed", "manual_seed_all")
-        and any("rank" in text_of(SourceLocation(file, node.lineno), one).lower() for one in node.args)
-        for file in files
-        for node in nodes_in(file)
-    )
+    calls = ((file, node) for file in files for node in nodes_in(file) if isinstance(node, ast.Call))
+    for file, call in calls:
+        here = SourceLocation(file, call.lineno)
+        seeds = callee(here, call) in ("manual_seed", "manual_seed_all")
+        if seeds and any("rank" in text_of(here, one).lower() for one in call.args):
+            return text_of(here, call), call.lineno
+    return None
 
 
 def drawn_alike(location: SourceLocation | None, axis: str, helps: Sequence[str]) -> tuple[Fix, ...]:
