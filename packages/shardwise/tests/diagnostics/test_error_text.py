@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shardwise.diagnostics.error_text import INNERMOST, LONGEST, in_one_line, own_traceback
+import json
+
+import pytest
+
+from shardwise.diagnostics.error_text import INNERMOST, LONGEST, in_one_line, location_of, own_traceback, ways_on
 
 
 def deep(n: int) -> None:
@@ -53,3 +57,30 @@ def test_no_escape_sequence_of_a_message_reaches_the_terminal() -> None:
     assert not set(text) & {"\x1b", "\x07", "\r"}
     assert "[31mred" in text
     assert text.endswith("line\n")
+
+
+def test_an_error_that_the_standard_library_raises_is_at_the_call_of_the_program() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        place = location_of(error)
+    assert place is not None
+    assert place.file == __file__
+
+
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [
+        ("SystemExit(2)", "if the script asks for arguments, they go after --: shardwise check a/b.py -- ARGUMENTS"),
+        ("ImportError: attempted relative import with no", "run it as a module of its package: shardwise check -m a.b"),
+        ("SystemExit('needs a GPU')", "everything runs on the CPU here"),
+    ],
+)
+def test_what_a_program_needs_that_ended_early_is_told(said: str, way: str) -> None:
+    (told,) = ways_on(said, "a/b.py", "shardwise check a/b.py")
+    assert told.startswith(way)
+
+
+def test_of_other_endings_nothing_is_guessed() -> None:
+    for said in ("SystemExit(1)", "ValueError: no gpu", "SystemExit('guppy')"):
+        assert ways_on(said, "a.py", "shardwise check a.py") == ()

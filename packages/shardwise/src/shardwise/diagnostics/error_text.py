@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
@@ -10,6 +13,7 @@ from .printing.printable import clean
 from .source import Site, is_internal
 from .source_location import SourceLocation
 
+_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 INNERMOST = 200
 """How many frames of one exception are told."""
 LONGEST = 2_000
@@ -32,9 +36,14 @@ def in_one_line(error: BaseException) -> str:
 
 
 def location_of(error: BaseException) -> SourceLocation | None:
-    """Where in the program's own code the error was raised, or passed by last."""
+    """Where in the program's own code the error was raised, or passed by last; in Python's library if all is."""
     own = [step for step in steps(traceback_of(error)) if not is_internal(step.tb_frame.f_code)]
+    own = [step for step in own if not _is_of_python(step.tb_frame.f_code.co_filename)] or own
     return Site(own[-1].tb_frame.f_code, own[-1].tb_lasti).location() if own else None
+
+
+def _is_of_python(file: str) -> bool:
+    return file.startswith((_LIBRARY, "<frozen ")) and "-packages" not in file
 
 
 def syntax_location(error: SyntaxError) -> SourceLocation | None:
@@ -44,6 +53,19 @@ def syntax_location(error: SyntaxError) -> SourceLocation | None:
     column = error.offset - 1 if error.offset else None
     end = error.end_offset - 1 if error.end_offset and error.end_lineno == error.lineno else None
     return SourceLocation(error.filename, error.lineno, error.end_lineno, column, max(end or 0, (column or 0) + 1))
+
+
+def ways_on(said: str, script: str, command: str) -> tuple[str, ...]:
+    """What a program may need that ended with ``said`` before it was through; ``command`` has checked ``script``."""
+    if said == "SystemExit(2)":
+        return (f"if the script asks for arguments, they go after --: {command} -- ARGUMENTS",)
+    if "attempted relative import" in said and not script.startswith("-m "):
+        inside = script.endswith(".py") and not script.startswith((".", os.sep))
+        module = script.removesuffix(".py").replace(os.sep, ".") if inside else "PACKAGE.MODULE"
+        return (f"run it as a module of its package: {command.replace(script, f'-m {module}', 1)}",)
+    if said.startswith("SystemExit") and re.search(r"\b(?:cuda|gpus?)\b", said, re.IGNORECASE):
+        return ("everything runs on the CPU here, whatever device is named: go on without a GPU, or do not ask",)
+    return ()
 
 
 def own_traceback(error: BaseException) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
+from .error_text import ways_on
 from .finding import Finding
 from .run_record import RunRecord
 from .source import Site
@@ -194,7 +195,9 @@ class RunResult:
             code = "SW910" if self.stopped.reason is StopReason.SCRIPT_ERROR else "SW912"
             said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
             text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
-            return Finding(code, f"{text} after {_operations(self.checked_ops)}", location=self.stopped.location)
+            said, place = f"{text} after {_operations(self.checked_ops)}", self.stopped.location
+            ways = ways_on(self.stopped.text, self.script, self.command("check")) if code == "SW910" else ()
+            return Finding(code, said, place, help=ways)
         if self.checked_ops == 0 and not (self.errors or self.held_back or self.coverage.has_modules):
             return Finding(
                 "SW911",
