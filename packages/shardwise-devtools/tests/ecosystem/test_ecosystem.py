@@ -89,6 +89,17 @@ def test_a_framework_that_was_not_run_keeps_what_the_page_says_of_it():
     assert report.page(FRAMEWORKS, [], before) == before
 
 
+def test_a_row_that_was_not_run_now_is_marked_as_an_older_one():
+    some = Framework("some", ("some==1",), (replace(CASE, commands=(CHECK, VERIFY)),))
+    before = report.page([some], [RUN])
+    after = report.page([some], [replace(RUN, command=VERIFY)], before)
+    assert "| a | `check` | findings (an older run) | 3 operations checked |" in after
+    assert "| a | `verify` | findings | 3 operations checked |" in after
+    assert after.count("an older run") == report.page([some], [replace(RUN, command=VERIFY)], after).count(
+        "an older run"
+    )
+
+
 def test_the_verdicts_can_be_read():
     for one in report.judgements():
         assert one.verdict in ("true", "false")

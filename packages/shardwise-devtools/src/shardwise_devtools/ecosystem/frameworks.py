@@ -181,6 +181,45 @@ FRAMEWORKS = (
         ("peft==0.21.2", "transformers==5.23.0", "accelerate==1.15.0"),
         (Case("Llama, LoRA, DDP", "peft_lora.py", DP2),),
     ),
+    Framework(
+        "litgpt",
+        ("litgpt==0.5.13", "lightning==2.6.6", "pytorch-lightning==2.6.6"),
+        (
+            Case("GPT, Fabric, DDP", "litgpt_fabric.py", DP2, "--dp {dp}"),
+            Case("GPT, Fabric, FSDP2", "litgpt_fabric.py", DP2, "--dp {dp} --fsdp"),
+        ),
+    ),
+    Framework(
+        "trl",
+        ("trl==1.16.0", "transformers==5.23.0", "accelerate==1.15.0"),
+        (
+            Case("SFTTrainer, DDP", "trl_trainers.py", DP2, "--dp {dp}"),
+            Case("DPOTrainer, DDP", "trl_trainers.py", DP2, "--dp {dp} --dpo"),
+        ),
+    ),
+    Framework("torchao", ("torchao==0.18.0",), (Case("float8, FSDP2", "torchao_float8.py", DP2),)),
+    Framework(
+        "fairscale",
+        ("fairscale==0.4.13",),
+        (
+            Case("ShardedDataParallel and OSS", "fairscale_sharded.py", DP2),
+            Case("layers of tensor parallelism, DDP", "fairscale_layers.py", DP2_TP2, "--tp {tp}"),
+        ),
+        (
+            "its FullyShardedDataParallel: it copies to a GPU",
+            "MOELayer: how many tokens an expert takes follows from those of a rank, and its second expert is drawn",
+        ),
+    ),
+    Framework(
+        "torchrec",
+        ("torchrec==1.8.0", "fbgemm-gpu-cpu==1.8.0", "tensordict==0.15.3"),
+        (Case("tables split over ranks", "torchrec_tables.py", DP2),),
+    ),
+    Framework(
+        "diffusers",
+        ("diffusers==0.38.0", "accelerate==1.15.0", "transformers==5.23.0"),
+        (Case("UNet, accelerate, DDP", "diffusers_unet.py", DP2),),
+    ),
     Framework("timm", (), cannot=("it imports torchvision, whose release for this torch has no operators on the CPU",)),
     Framework("nanotron", (), cannot=("there is no entry for it: its last release could not be imported",)),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .environment import HERE, TORCH
@@ -20,6 +20,7 @@ INTRODUCTION = (
     "another version of shardwise says otherwise. In `check`, a program without annotations is typed by its wrappers",
     "and by torch's own marks or Megatron's; `verify` compares the numbers of all ranks with those of one.",
 )
+_OLDER = " (an older run)"
 OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
 
 
@@ -47,14 +48,16 @@ def judgements() -> list[Judgement]:
 def page(frameworks: Sequence[Framework], runs: Sequence[Run], before: str = "") -> str:
     """The page, in Markdown.
 
-    ``before``  the page as it was: a framework that has cases and was not run now keeps what it says of that.
+    ``before``  the page as it was: a framework that has cases and was not run now keeps what it says of that, and a row
+                that was not run now is marked as an older one.
     """
     kept = {text.partition("\n")[0]: text for text in before.split("\n## ")[1:]}
     made = {run.framework for run in runs}
     sections = ["\n".join(("# Frameworks", "", *INTRODUCTION, ""))]
     for framework in frameworks:
         old = kept.get(framework.name) if framework.cases and framework.name not in made else None
-        sections.append("\n".join(_section(framework, runs)) if old is None else f"## {old}")
+        older = _rows(kept.get(framework.name, ""))
+        sections.append("\n".join(_section(framework, runs, older)) if old is None else f"## {old}")
     return "\n".join(text.rstrip("\n") + "\n" for text in sections)
 
 
@@ -87,7 +90,18 @@ def _changes(one: Run | None, other: Run | None) -> Iterator[str]:
             yield f"{name}: {one.counts.get(name, '-')} -> {other.counts.get(name, '-')}"
 
 
-def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
+def _rows(section: str) -> dict[tuple[str, str], str]:
+    """The rows of a section as it was, by their first two cells, each marked as an older one."""
+    rows: dict[tuple[str, str], str] = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == 4 and cells[2] not in ("outcome", "not run yet", "---"):
+            outcome = cells[2] if cells[2].endswith(_OLDER) else cells[2] + _OLDER
+            rows[cells[0], cells[1]] = f"| {cells[0]} | {cells[1]} | {outcome} | {cells[3]} |"
+    return rows
+
+
+def _section(framework: Framework, runs: Sequence[Run], older: Mapping[tuple[str, str], str]) -> Iterator[str]:
     known = judgements()
     own = [run for run in runs if run.framework == framework.name]
     yield from (f"## {framework.name}", "")
@@ -99,6 +113,9 @@ def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
         for case in framework.cases:
             for command in case.commands:
                 run = made.get((case.name, command))
+                if run is None and (case.name, f"`{command}`") in older:
+                    yield older[case.name, f"`{command}`"]
+                    continue
                 told = "not run yet | " if run is None else f"{_outcome(run)} | {_rests(run)}"
                 yield f"| {case.name} | `{command}` | {told} |"
     wrong = {bug.name: bug for bug in BUGS if bug.framework == framework.name}
@@ -114,12 +131,15 @@ def _section(framework: Framework, runs: Sequence[Run]) -> Iterator[str]:
         for one, places in list(found.items()):
             where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
             yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
-    if met:
+    tried = {run.case for run in met}
+    untried = [bug for name, bug in wrong.items() if name not in tried and (bug.case, bug.what) in older]
+    if met or untried:
         yield from ("", "Planted bugs, one change each, and what `verify` names first:", "")
         yield from ("| program | bug | outcome | named first |", "| --- | --- | --- | --- |")
         for run in met:
             bug, first = wrong[run.case], _escaped(_line(run.found[0])) if run.found else run.stopped
             yield f"| {bug.case} | {bug.what} | {_outcome(run)} | {first} |"
+        yield from (older[bug.case, bug.what] for bug in untried)
     if framework.defects:
         yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
     if framework.cannot:
