@@ -100,6 +100,24 @@ def test_replicas_that_all_read_the_same_are_no_green(tmp_path):
     assert "all ranks hold the same parameters and drew the same batches" in str(verdict)
 
 
+SAME = "the model's wrapper shares out the data, and every rank trains on the same"
+PLAIN = """
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(16, 4), torch.randn(16, 2))
+    model = DDP(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=8 // dist.get_world_size(), sampler=DistributedSampler(data)):
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+"""
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 SHARDED = """fully_shard(model)
     ddp = model"""
@@ -116,7 +134,20 @@ def test_shards_that_are_all_trained_on_the_same_are_no_green(tmp_path, same):
     options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=True)
     verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
     assert verdict.exit_code is (ExitCode.INCONCLUSIVE if same else ExitCode.CLEAN), str(verdict)
-    assert ("the model's wrapper shares out the data, and all ranks drew the same batches" in str(verdict)) == same
+    assert (SAME in str(verdict)) == same
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("sampled", [False, True], ids=["no sampler", "a sampler"])
+def test_a_sampler_that_is_left_out_is_no_green(tmp_path, sampled):
+    text = textwrap.dedent(PLAIN)
+    if not sampled:
+        text = text.replace(", sampler=DistributedSampler(data)", "").replace("8 // dist.get_world_size()", "8")
+    (tmp_path / "script.py").write_text(text)
+    options = VerifyOptions(strict=False, timeout_s=60.0)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is (ExitCode.CLEAN if sampled else ExitCode.INCONCLUSIVE), str(verdict)
+    assert (SAME in str(verdict)) != sampled
 
 
 @pytest.mark.processes

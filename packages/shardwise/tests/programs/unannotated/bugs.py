@@ -33,6 +33,7 @@ class Bug:
 
 
 GRADIENT = "gradient of "
+CLIP = "the factor by which gradients are clipped"
 TRAINED = "parameter |loss|gradient of "
 """What differs once a step has been taken."""
 BUGS = [
@@ -124,7 +125,7 @@ BUGS = [
         "y.chunk(world)[0]",
         "loss|gradient of ",
     ),
-    Bug("fsdp2", "the loss is summed", "y.chunk(world)[rank])", 'y.chunk(world)[rank], reduction="sum") / 8', GRADIENT),
+    Bug("fsdp2", "the loss is summed", "y.chunk(world)[rank])", 'y.chunk(world)[rank], reduction="sum") / 8', CLIP),
     Bug(
         "fsdp2_accumulation",
         "gradients are never synchronised",

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.printing.limits import counted
-from shardwise.interop.running.recording import Record
+from shardwise.interop.running.recording import IN_EVALUATION, Key, Record
 from shardwise.mesh.axis import MeshAxis
 
 from ..distance.hints import size_named
@@ -34,7 +34,33 @@ def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Nu
     notes = [*numbers.notes, *ranks[0].narrow_sums, *_untrained(ranks, alone)]
     if numbers.disagreements:
         notes += [*settings_note(ranks, alone), *own_counts_note(numbers, ranks, alone)]
-    return replace(numbers, notes=tuple(notes))
+    return replace(numbers, notes=tuple(notes), questions=(*numbers.questions, *_same_data(ranks, alone)))
+
+
+def _same_data(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
+    """Do ranks that a wrapper has share out the data train on the same? Their numbers are those of one rank, and they
+    do its work over again: a sampler that was left out.
+    """
+    if len(ranks) < 2 or not ranks[0].data_parallel:
+        return ()
+    first, *others = map(_training_inputs, (*ranks, alone))
+    batches = [value for value in first.values() if value is not None and value.numel() > 1]
+    alike = all(
+        first.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in first.items())
+        for other in others
+    )
+    if not batches or not alike:
+        return ()
+    return (
+        "the model's wrapper shares out the data, and every rank trains on the same, which is all that one rank is "
+        "given: without a share of its own (a DistributedSampler, or a slice by rank) more ranks train on no more data",
+    )
+
+
+def _training_inputs(run: RankRun) -> dict[Key, torch.Tensor | None]:
+    """What modules are called with where gradients are wanted."""
+    inputs = (one for one in run.entries if isinstance(one, Record) and one.key.kind == "input")
+    return {one.key: one.value for one in inputs if not one.key.name.endswith(IN_EVALUATION)}
 
 
 def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
@@ -52,8 +78,7 @@ def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
 def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
     """``numbers`` with what the one rank was given by its DataLoaders.
 
-    Ranks that draw the same batches and hold replicas, or that share out the data by their wrapper, are no data
-    parallelism: one of them would do.
+    Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do.
     """
     batches = [run.batches for run in ranks]
     count = sum(map(len, batches[0].drawn.values()))
@@ -65,21 +90,7 @@ def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
         said += "; all ranks drew the same, which is right where they share a batch and wrong for data parallelism"
         if _are_replicas(ranks):
             questions = (*questions, "all ranks hold the same parameters and drew the same batches")
-        elif ranks[0].data_parallel and _are_called_alike(ranks):
-            questions = (*questions, "the model's wrapper shares out the data, and all ranks drew the same batches")
     return replace(numbers, notes=(*numbers.notes, said), questions=questions)
-
-
-def _are_called_alike(ranks: Sequence[RankRun]) -> bool:
-    """Are modules called with the same data on all ranks? Not if each takes its part of a batch, as of a sequence."""
-    first, *others = (
-        {entry.key: entry.value for entry in run.entries if isinstance(entry, Record) and entry.key.kind == "input"}
-        for run in ranks
-    )
-    return bool(first) and all(
-        first.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in first.items())
-        for other in others
-    )
 
 
 def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
