@@ -24,9 +24,11 @@ def own_counts_note(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) 
     if key is None:
         return ()
     counts = [run.divisors[key] for run in ranks if key in run.divisors]
+    if len(set(counts)) < 2:
+        return ()
     values = [value for run in ranks if (value := _value(run, key)) is not None]
     expected = _value(alone, key)
-    if expected is None or len(counts) != len(values) or len(set(counts)) < 2:
+    if expected is None or len(counts) != len(values):
         return ()
     weighted = math.fsum(map(math.prod, zip(counts, values, strict=True))) / math.fsum(counts)
     plain = math.fsum(values) / len(values)
@@ -42,4 +44,5 @@ def own_counts_note(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) 
 
 def _value(run: RankRun, key: Key) -> float | None:
     entry = next((entry for entry in run.entries if entry.key == key), None)
-    return float(entry.value) if isinstance(entry, Record) and entry.value is not None else None
+    value = entry.value if isinstance(entry, Record) else None
+    return float(value) if value is not None and value.numel() == 1 else None
