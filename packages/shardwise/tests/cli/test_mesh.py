@@ -106,6 +106,9 @@ def test_a_mesh_is_written_as_a_drawing(tmp_path):
     assert result.exit_code == 0, result.output
     assert "fibers of dp" in file.read_text("utf-8")
     assert "dp=2,tp=2: 2 x 2 = 4 ranks" in result.stdout
+    printed = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "--nodes", "2", "--draw"])
+    assert printed.stdout.startswith("dp=2,tp=2: 2 x 2 = 4 ranks")
+    assert "frame nodes of 2 ranks" in printed.stdout
     refused = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "-o", str(tmp_path / "mesh.png")])
     assert (refused.exit_code, refused.stdout) == (2, "")
 

@@ -60,6 +60,7 @@ def test_types_that_say_the_same_need_nothing():
             ["q7[8@dp]", "q7[8]", "--mesh", "dp=2"],
             "expected a dtype like f32, bf16 or i64 at position 0",
         ),
+        ([*MOVE, "--draw", "--format", "json"], "leave out --format json"),
         (["f32[8] {dp: R}", "f32[8] {dp: P(max)}", "--mesh", "dp=2"], "no step makes another pending reduction"),
     ],
 )
@@ -68,3 +69,17 @@ def test_wrong_usage_is_told_in_one_line(words, said):
     assert result.exit_code == 2
     assert said in result.output
     assert "Traceback" not in result.output
+
+
+def test_who_sends_what_to_whom_is_drawn():
+    words = ("f32[8, 8@tp]", "f32[8@tp, 8]", "--mesh", "tp=2")
+    plain, drawn = asked(*words), asked(*words, "--draw")
+    assert drawn.exit_code == 0, drawn.output
+    assert drawn.stdout.startswith(plain.stdout)
+    picture = drawn.stdout.removeprefix(plain.stdout)
+    assert "1. all_to_all over tp" in picture
+    # Each holds a quarter of the 64 elements that the other needs.
+    assert [line.split("│")[1:3] for line in picture.splitlines() if line.startswith(" rank ")] == [
+        [" own  ", "  16  "],
+        ["  16  ", " own  "],
+    ]

@@ -32,6 +32,8 @@ Examples:
   shardwise draw types                                          the five types and their duals
   shardwise draw transitions                                    every way from one type to another
 """
+draw_option = click.option("--draw", "drawn", is_flag=True, help="Print a picture of it as well.")
+"""Of commands whose answer can be drawn: ``drawn``."""
 WRITTEN = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 NARROWEST = 20
 TEXT_COLUMNS = 100
@@ -89,6 +91,21 @@ def check_suffix(output: Path | None) -> None:
         ends = f"ends in {output.suffix!r}" if output.suffix else "has no suffix"
         raise click.UsageError(f"-o {output} {ends}; known are {', '.join(WRITTEN)}")
     require_writable("-o", output, b"" if output is None or WRITTEN[output.suffix.lower()] == "text" else PAGE)
+
+
+def require_text(drawn: bool, form: str) -> None:
+    """A usage error if a picture is to be printed behind what a program reads."""
+    if drawn and form != "text":
+        raise click.UsageError(f"--draw prints a picture for people: leave out --format {form}, or draw with -o FILE")
+
+
+def hand_out(drawing: Drawing, output: Path | None, *, printed: bool) -> None:
+    """Print the drawing below what has been printed, and write it, if that is asked for."""
+    if printed:
+        click.echo()
+        show(drawing)
+    if output is not None:
+        write(drawing, output)
 
 
 def show(drawing: Drawing, width: int | None = None) -> None:

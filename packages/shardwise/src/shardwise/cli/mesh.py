@@ -13,7 +13,7 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .draw import check_suffix, write
+from .draw import check_suffix, draw_option, hand_out, require_text
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ SHOWN_GROUPS, SHOWN_RANKS = 2, 8
     "--column-major", is_flag=True, help="AXES are written innermost first, as Megatron's order tp-cp-ep-dp-pp is."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@draw_option
 @click.option(
     "-o",
     "--output",
@@ -61,6 +62,7 @@ def mesh(
     busiest: str | None,
     column_major: bool,
     form: str,
+    drawn: bool,
     output: Path | None,
 ) -> ExitCode:
     """Show the groups of a mesh with AXES and sizes, outermost first.
@@ -74,6 +76,7 @@ def mesh(
     from shardwise.mesh.placement_on_nodes import on_nodes
 
     check_suffix(output)
+    require_text(drawn, form)
     if column_major:
         mesh = MeshShape(mesh.axes[::-1])
     if rank is not None and rank >= mesh.ranks:
@@ -93,10 +96,11 @@ def mesh(
         }
         said = _said(mesh, found, per_node, rank, wanted)
     click.echo(json.dumps(said, indent=2) if form == "json" else _text(mesh, said, per_node))
-    if output is not None:
+    if drawn or output is not None:
         from shardwise.drawing.subjects import draw
 
-        write(draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node), output)
+        picture = draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node)
+        hand_out(picture, output, printed=drawn)
     return ExitCode.CLEAN
 
 
