@@ -138,7 +138,10 @@ class Meetings:
     def _missing(self, arrival: Arrival) -> tuple[int, ...]:
         if arrival.number is None:
             return () if arrival.partner is None else (arrival.partner,)
-        come = self._open[arrival.key, arrival.number].arrivals
+        meeting = self._open.get((arrival.key, arrival.number))
+        if meeting is None:  # all have come, and the rank has not gone on since
+            return ()
+        come = meeting.arrivals
         return tuple(rank for rank in arrival.key.ranks if rank not in come)
 
     def _compare(self, first: Arrival, second: Arrival) -> None:
