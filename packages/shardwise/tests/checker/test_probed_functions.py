@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.autograd import Function
-from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise import I, P, R, S, V, rules
@@ -17,7 +15,6 @@ from shardwise.checker import typecheck
 from shardwise.checker.functions.probed_functions import communicates
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
-from shardwise.interop.torch_compat import fake_world
 
 from ..oracle import region_functions
 from ..oracle.region_functions import RIGHT, WRONG, Case, gathered_rows, keep, own, region, scattered, summed
@@ -29,14 +26,6 @@ ONLY_LOCAL = {"simclr gather", "simclr gather, one loss", "stacked gather"}
 """Stacks: their operand is a list of tensors, which global types do not have."""
 NO_DIM = {"ring shift"}
 """Whose dims nobody can tell from one rank: it does nothing there, and on four it moves rows."""
-
-
-@pytest.fixture
-def grid() -> Iterator[Any]:
-    with fake_world(0, 2 * SIZE):
-        mesh = init_device_mesh("cpu", (2, SIZE), mesh_dim_names=("dp", "tp"))
-        with spmd.set_current_mesh(mesh):
-            yield mesh
 
 
 def applied(case: Case, mesh: Any, *, typed: bool, local: bool = True) -> tuple[Any, list[Any]]:
@@ -55,16 +44,16 @@ def applied(case: Case, mesh: Any, *, typed: bool, local: bool = True) -> tuple[
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
-def test_a_right_function_is_typed_by_what_it_does(case, grid):
-    result, findings = applied(case, grid, typed=True)
+def test_a_right_function_is_typed_by_what_it_does(case, mesh):
+    result, findings = applied(case, mesh, typed=True)
     assert findings == []
     assert place(result) == ("V" if isinstance(case.result, S) else repr(case.result))
     assert place(result, "dp") == "R"
 
 
 @pytest.mark.parametrize("case", [case for case in RIGHT if case.name not in ONLY_LOCAL], ids=lambda case: case.name)
-def test_globally_its_result_says_which_dim_is_sharded(case, grid):
-    result, findings = applied(case, grid, typed=True, local=False)
+def test_globally_its_result_says_which_dim_is_sharded(case, mesh):
+    result, findings = applied(case, mesh, typed=True, local=False)
     assert findings == []
     if case.name in NO_DIM:
         assert not spmd.has_local_type(result)
@@ -77,8 +66,8 @@ def test_globally_its_result_says_which_dim_is_sharded(case, grid):
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
-def test_of_untyped_operands_a_right_function_says_nothing(case, grid):
-    result, findings = applied(case, grid, typed=False)
+def test_of_untyped_operands_a_right_function_says_nothing(case, mesh):
+    result, findings = applied(case, mesh, typed=False)
     assert findings == []
     assert not spmd.has_local_type(result)
 
@@ -93,8 +82,8 @@ DOWNSTREAM = {"copy with a maximum"}
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("case", [case for case in WRONG if case.name not in DOWNSTREAM], ids=lambda case: case.name)
-def test_a_wrong_function_is_told(case, grid, local):
-    _, (finding,) = applied(case, grid, typed=True, local=local)
+def test_a_wrong_function_is_told(case, mesh, local):
+    _, (finding,) = applied(case, mesh, typed=True, local=local)
     assert finding.code in ("SW307", "SW308")
     if finding.code == "SW307":
         assert finding.location.file == HOME
@@ -102,8 +91,8 @@ def test_a_wrong_function_is_told(case, grid, local):
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
-def test_a_wrong_function_is_told_without_any_type(case, grid):
-    _, findings = applied(case, grid, typed=False)
+def test_a_wrong_function_is_told_without_any_type(case, mesh):
+    _, findings = applied(case, mesh, typed=False)
     if case.name == "async linear, gradient not reduced":
         assert findings == [], "right for weights that are whole on every rank"
         return
@@ -114,9 +103,9 @@ def test_a_wrong_function_is_told_without_any_type(case, grid):
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("given", [R, I], ids=repr)
-def test_data_may_enter_a_region_as_replicate_or_invariant(grid, given, local):
+def test_data_may_enter_a_region_as_replicate_or_invariant(mesh, given, local):
     """R and I differ by the gradient alone, and data gets none."""
-    copy, found = region(keep, summed)(grid.get_group("tp")), Collector()
+    copy, found = region(keep, summed)(mesh.get_group("tp")), Collector()
     with checking(strict=False, local=local, collect=found):
         data = spmd.assert_type(torch.randn(8, 4), {"dp": R, "tp": given})
         assert place(copy.apply(data)) == "R"
@@ -125,9 +114,9 @@ def test_data_may_enter_a_region_as_replicate_or_invariant(grid, given, local):
     assert [finding.code for finding in found.result().findings] == (["SW308"] if given is R else [])
 
 
-def test_a_finding_says_what_backward_would_have_to_be(grid):
+def test_a_finding_says_what_backward_would_have_to_be(mesh):
     wrong = Case("gather", region(gathered_rows, lambda x, g: x[: x.shape[0] // SIZE]), (((8, 4), S(0)),), I, keep)
-    _, (finding,) = applied(wrong, grid, typed=False)
+    _, (finding,) = applied(wrong, mesh, typed=False)
     text = str(finding)
     assert "every rank's operand, put together along dim 0" in text
     assert 'all_gather(x, "tp", src=S(0), dst=R)' in text
@@ -135,23 +124,23 @@ def test_a_finding_says_what_backward_would_have_to_be(grid):
     assert "return backward_body(gradient, group)" in text
 
 
-def test_a_function_for_other_operands_is_told_at_the_call(grid):
+def test_a_function_for_other_operands_is_told_at_the_call(mesh):
     case = Case("copy", region(keep, summed), (((8, 4), R),), R, keep)
-    _, (finding,) = applied(case, grid, typed=True)
+    _, (finding,) = applied(case, mesh, typed=True)
     assert finding.code == "SW308"
     assert "takes x as I (invariant) over tp, got R (replicate)" in finding.message
     assert finding.location.file == __file__
 
 
-def test_the_line_of_backward_that_communicates_is_named(grid):
+def test_the_line_of_backward_that_communicates_is_named(mesh):
     class Gather(Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> Any:
-            return gathered_rows(x, grid.get_group("tp"))
+            return gathered_rows(x, mesh.get_group("tp"))
 
         @staticmethod
         def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            piece = scattered(gradient, grid.get_group("tp"))
+            piece = scattered(gradient, mesh.get_group("tp"))
             return piece * 3
 
     found = Collector()
@@ -171,7 +160,7 @@ class TestUnknown:
         assert found.result().findings == ()
         return made
 
-    def test_straight_through(self, grid):
+    def test_straight_through(self, mesh):
         class Round(Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
@@ -182,22 +171,22 @@ class TestUnknown:
                 return gradient
 
         assert not communicates(Round, ())
-        self.quiet(grid, Round, make("R", grad=True) * 1)
+        self.quiet(mesh, Round, make("R", grad=True) * 1)
 
-    def test_straight_through_with_a_sum(self, grid):
+    def test_straight_through_with_a_sum(self, mesh):
         class RoundedSum(Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
-                return summed(x.round(), grid.get_group("tp"))
+                return summed(x.round(), mesh.get_group("tp"))
 
             @staticmethod
             def backward(ctx: Any, gradient: Any) -> Any:
                 return gradient
 
         assert communicates(RoundedSum, ())
-        assert not spmd.has_local_type(self.quiet(grid, RoundedSum, make("P", grad=True) * 1))
+        assert not spmd.has_local_type(self.quiet(mesh, RoundedSum, make("P", grad=True) * 1))
 
-    def test_a_function_that_runs_another(self, grid):
+    def test_a_function_that_runs_another(self, mesh):
         calls = []
 
         class Checkpoint(Function):
@@ -210,11 +199,11 @@ class TestUnknown:
             def backward(ctx: Any, gradient: Any) -> Any:
                 return None, gradient
 
-        self.quiet(grid, Checkpoint, lambda x: summed(x, grid.get_group("tp")), torch.ones(4, requires_grad=True))
+        self.quiet(mesh, Checkpoint, lambda x: summed(x, mesh.get_group("tp")), torch.ones(4, requires_grad=True))
         assert len(calls) == 1, "it is not run but by the program"
 
     @pytest.mark.parametrize("name", ["start", "vocab_start_index", "first_row", "shard_id", "local_mask"])
-    def test_a_number_of_this_rank_alone(self, grid, name):
+    def test_a_number_of_this_rank_alone(self, mesh, name):
         source = f"""
 def forward(ctx, x, {name}):
     ctx.start = {name}
@@ -223,34 +212,34 @@ def forward(ctx, x, {name}):
 def backward(ctx, gradient):
     return gathered_rows(gradient, group), None
 """
-        space: dict[str, Any] = {"gathered_rows": gathered_rows, "group": grid.get_group("tp"), "__name__": __name__}
+        space: dict[str, Any] = {"gathered_rows": gathered_rows, "group": mesh.get_group("tp"), "__name__": __name__}
         exec(source, space)
         body = {method: staticmethod(space[method]) for method in ("forward", "backward")}
         value: Any = torch.tensor(0) if name == "local_mask" else Known(0)
-        self.quiet(grid, type("Cut", (Function,), body), make("I", 8, 4, grad=True) * 1, value)
+        self.quiet(mesh, type("Cut", (Function,), body), make("I", 8, 4, grad=True) * 1, value)
 
-    def test_two_axes(self, grid):
+    def test_two_axes(self, mesh):
         class Both(Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
-                return summed(summed(x, grid.get_group("tp")), grid.get_group("dp"))
+                return summed(summed(x, mesh.get_group("tp")), mesh.get_group("dp"))
 
             @staticmethod
             def backward(ctx: Any, gradient: Any) -> Any:
                 return gradient
 
-        self.quiet(grid, Both, make("P", grad=True) * 1)
+        self.quiet(mesh, Both, make("P", grad=True) * 1)
 
-    def test_an_average_of_gradients(self, grid):
-        average = region(keep, lambda x, g: summed(x, g) / SIZE)(grid.get_group("tp"))
-        self.quiet(grid, average, torch.ones(8, 4, requires_grad=True))
+    def test_an_average_of_gradients(self, mesh):
+        average = region(keep, lambda x, g: summed(x, g) / SIZE)(mesh.get_group("tp"))
+        self.quiet(mesh, average, torch.ones(8, 4, requires_grad=True))
 
-    def test_a_handle_that_the_caller_gets(self, grid):
+    def test_a_handle_that_the_caller_gets(self, mesh):
         class Started(Function):
             @staticmethod
             def forward(ctx: Any, x: Any, handles: Any) -> Any:
                 x = x.clone()
-                handles.append(dist.all_reduce(x, group=grid.get_group("tp"), async_op=True))
+                handles.append(dist.all_reduce(x, group=mesh.get_group("tp"), async_op=True))
                 return x
 
             @staticmethod
@@ -258,10 +247,10 @@ def backward(ctx, gradient):
                 return gradient, None
 
         handles: list[Any] = []
-        self.quiet(grid, Started, torch.ones(4, requires_grad=True) * 1, handles)
+        self.quiet(mesh, Started, torch.ones(4, requires_grad=True) * 1, handles)
         assert len(handles) == 1
 
-    def test_typed_collectives_inside(self, grid):
+    def test_typed_collectives_inside(self, mesh):
         class Typed(Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
@@ -269,16 +258,16 @@ def backward(ctx, gradient):
 
             @staticmethod
             def backward(ctx: Any, gradient: Any) -> Any:
-                return scattered(gradient, grid.get_group("tp")).repeat(SIZE, 1)
+                return scattered(gradient, mesh.get_group("tp")).repeat(SIZE, 1)
 
-        self.quiet(grid, Typed, make("P", 8, 4, grad=True) * 1)
+        self.quiet(mesh, Typed, make("P", 8, 4, grad=True) * 1)
 
-    def test_what_is_large(self, grid):
-        reduce = region(summed, lambda x, g: 3 * x)(grid.get_group("tp"))
-        self.quiet(grid, reduce, torch.ones(1 << 22, requires_grad=True))
+    def test_what_is_large(self, mesh):
+        reduce = region(summed, lambda x, g: 3 * x)(mesh.get_group("tp"))
+        self.quiet(mesh, reduce, torch.ones(1 << 22, requires_grad=True))
 
-    def test_a_function_is_looked_at_once_and_draws_nothing(self, grid):
-        reduce = region(summed, keep)(grid.get_group("tp"))
+    def test_a_function_is_looked_at_once_and_draws_nothing(self, mesh):
+        reduce = region(summed, keep)(mesh.get_group("tp"))
         x = make("P", grad=True) * 1
         torch.manual_seed(3)
         with typecheck("permissive"):
@@ -291,13 +280,13 @@ def backward(ctx, gradient):
 class TestNumbersOfTheRank:
     """A rank that the program has asked for earlier is the simulated one."""
 
-    def test_in_a_closure(self, grid):
-        rank, group = dist.get_rank(grid.get_group("tp")), grid.get_group("tp")
+    def test_in_a_closure(self, mesh):
+        rank, group = dist.get_rank(mesh.get_group("tp")), mesh.get_group("tp")
         cut = region(lambda x, g: x.chunk(SIZE)[rank], gathered_rows)(group)
         with typecheck("permissive"):
             assert place(cut.apply(make("I", 8, 4, grad=True) * 1)) == "V"
 
-    def test_in_an_argument(self, grid):
+    def test_in_an_argument(self, mesh):
         class Cut(Function):
             @staticmethod
             def forward(ctx: Any, x: Any, tp_rank: int) -> Any:
@@ -305,7 +294,7 @@ class TestNumbersOfTheRank:
 
             @staticmethod
             def backward(ctx: Any, gradient: Any) -> Any:
-                return gathered_rows(gradient, grid.get_group("tp")), None
+                return gathered_rows(gradient, mesh.get_group("tp")), None
 
         with typecheck("permissive"):
             assert place(Cut.apply(make("I", 8, 4, grad=True) * 1, 0)) == "V"
@@ -339,8 +328,8 @@ class TestDeclared:
 
     @pytest.mark.parametrize(("src", "rule"), RULES)
     @pytest.mark.parametrize("axis", ["", "dp"])
-    def test_no_collective_or_another_group_is_told(self, grid, src, rule, axis):
-        group = grid.get_group(axis) if axis else None
+    def test_no_collective_or_another_group_is_told(self, mesh, src, rule, axis):
+        group = mesh.get_group(axis) if axis else None
         cls = self.region(lambda x: summed(x, group) if axis else x.clone(), keep, rule)
         x = spmd.assert_type(torch.randn(8, 4), {"dp": V, "tp": P if src == "P" else V})
         found = Collector()
@@ -351,8 +340,8 @@ class TestDeclared:
         assert ("all_reduce over dp" if axis else "issues no collective") in finding.message
         assert finding.location.function.endswith("forward" if not axis else "summed")
 
-    def test_a_result_that_is_not_equal_is_told(self, grid):
-        group = grid.get_group("tp")
+    def test_a_result_that_is_not_equal_is_told(self, mesh):
+        group = mesh.get_group("tp")
         cls = self.region(
             lambda x: own(gathered_rows(x, group), 0, group).repeat(SIZE, 1),
             keep,
@@ -364,18 +353,18 @@ class TestDeclared:
 
     @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
     @pytest.mark.parametrize("src", [P, V])
-    def test_a_reduction_from_p_or_v_serves_both_modes(self, grid, src, local):
-        group = grid.get_group("tp")
+    def test_a_reduction_from_p_or_v_serves_both_modes(self, mesh, src, local):
+        group = mesh.get_group("tp")
         cls = self.region(lambda x: summed(x, group), keep, lambda x: rules.all_reduce(x, "tp", src=src, dst=I))
         x = spmd.assert_type(torch.randn(8, 2, requires_grad=True), {"dp": R, "tp": S(1)})
         w = spmd.assert_type(torch.randn(2, 8, requires_grad=True), {"dp": R, "tp": S(0)})
         with typecheck(local=local):
             assert place(cls.apply(x @ w)) == "I"
 
-    def test_collectives_that_no_mode_sees_are_believed(self, grid):
+    def test_collectives_that_no_mode_sees_are_believed(self, mesh):
         def direct(x: torch.Tensor) -> torch.Tensor:
             x = x.clone()
-            grid.get_group("tp").allreduce([x]).wait()
+            mesh.get_group("tp").allreduce([x]).wait()
             return x
 
         def typed(x: torch.Tensor) -> torch.Tensor:
@@ -384,14 +373,14 @@ class TestDeclared:
         def functional(x: torch.Tensor) -> torch.Tensor:
             import torch.distributed._functional_collectives as functions
 
-            return functions.all_reduce(x, "sum", grid.get_group("tp"))
+            return functions.all_reduce(x, "sum", mesh.get_group("tp"))
 
         for forward in (direct, typed, functional):
             cls = self.region(forward, keep, lambda x: rules.all_reduce(x, "tp", src=P, dst=I))
             with typecheck():
                 assert place(cls.apply(spmd.assert_type(torch.randn(8, 4), {"dp": V, "tp": P}))) == "I"
 
-    def test_pieces_are_not_summed_in_either_spelling(self, grid):
+    def test_pieces_are_not_summed_in_either_spelling(self, mesh):
         for src in (P, V):
             cls = self.region(keep, keep, lambda x, src=src: rules.all_reduce(x, "tp", src=src, dst=I))
             x = spmd.assert_type(torch.randn(8, 2), {"dp": R, "tp": S(1)})
@@ -421,26 +410,26 @@ class PerhapsSummed(Function):
     ("x", "w", "sums", "result"),
     [("V", "V", False, "V"), ("R", "V", False, "V"), ("I", "I", False, "I"), ("I", "V", True, "V")],
 )
-def test_a_function_that_communicates_in_other_calls_only_is_local(grid, x, w, sums, result):
+def test_a_function_that_communicates_in_other_calls_only_is_local(mesh, x, w, sums, result):
     found = Collector()
     with checking(strict=False, local=True, collect=found):
-        made = PerhapsSummed.apply(make(x, 3, 4, grad=True), make(w, 4, 5, grad=True), grid.get_group("tp"), sums)
+        made = PerhapsSummed.apply(make(x, 3, 4, grad=True), make(w, 4, 5, grad=True), mesh.get_group("tp"), sums)
     assert place(made) == result
     assert not found.result().findings
 
 
-def test_a_local_call_with_an_invariant_operand_misses_the_sum_of_its_gradient(grid):
+def test_a_local_call_with_an_invariant_operand_misses_the_sum_of_its_gradient(mesh):
     found = Collector()
     with checking(strict=False, local=True, collect=found):
-        PerhapsSummed.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), grid.get_group("tp"), False)
+        PerhapsSummed.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), mesh.get_group("tp"), False)
     (finding,) = found.result().findings
     assert finding.code == "SW101"
 
 
-def test_of_a_pending_sum_a_local_call_says_nothing(grid):
+def test_of_a_pending_sum_a_local_call_says_nothing(mesh):
     found = Collector()
     with checking(strict=False, local=True, collect=found):
-        made = PerhapsSummed.apply(make("P", 3, 4, grad=True), make("R", 4, 5, grad=True), grid.get_group("tp"), False)
+        made = PerhapsSummed.apply(make("P", 3, 4, grad=True), make("R", 4, 5, grad=True), mesh.get_group("tp"), False)
     assert not spmd.has_local_type(made)
     assert not found.result().findings
 
@@ -459,7 +448,7 @@ class Scaled(Function):
         return g, None, None
 
 
-def test_a_local_call_with_the_number_of_a_rank_is_not_known(grid):
+def test_a_local_call_with_the_number_of_a_rank_is_not_known(mesh):
     with checking(strict=False, local=True, collect=Collector()):
         made = Scaled.apply(make("R", 3), 0, None)
     assert not spmd.has_local_type(made)
@@ -490,11 +479,11 @@ class Home:
 
 
 @pytest.mark.parametrize("through_context", [False, True])
-def test_a_function_that_changes_what_outlives_it_is_not_run_for_its_types(grid, through_context):
+def test_a_function_that_changes_what_outlives_it_is_not_run_for_its_types(mesh, through_context):
     Home.state.count = 0
     found = Collector()
     with checking(strict=False, local=True, collect=found):
-        function = counting_function(Home.state, grid.get_group("tp"), through_context=through_context)
+        function = counting_function(Home.state, mesh.get_group("tp"), through_context=through_context)
         result = function.apply(make("I", 3, grad=True))
         assert Home.state.count == 0
         result.sum().backward()
@@ -523,85 +512,8 @@ class Aliased(Function):
         return back, x.T @ g, None
 
 
-def test_a_collective_is_known_under_any_name(grid):
+def test_a_collective_is_known_under_any_name(mesh):
     assert communicates(Aliased, ())
     with checking(strict=False, local=True, collect=Collector()):
-        made = Aliased.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), grid.get_group("tp"))
+        made = Aliased.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), mesh.get_group("tp"))
     assert place(made) == "V"
-
-
-class Chosen(Function):
-    """The sum over ranks of what each of them chooses: its derivative is only right if one rank chooses each row."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, index: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.shape = x.shape
-        chosen = x.new_zeros(len(x))
-        rows = (index >= 0).nonzero()[:, 0]
-        chosen[rows] = x[rows, index[rows]]
-        dist.all_reduce(chosen, group=group)
-        ctx.save_for_backward(index, x)
-        return chosen.square().sum()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        index, _ = ctx.saved_tensors
-        return grad.new_zeros(ctx.shape).index_fill(0, index.clamp(min=0), 1.0) * grad, None, None
-
-
-@pytest.mark.parametrize(("where", "codes"), [(R, ["SW307"]), (V, [])], ids=repr)
-def test_of_an_index_that_varies_other_ranks_have_values_that_nobody_knows(where, codes, grid):
-    found = Collector()
-    with checking(strict=False, collect=found):
-        x = spmd.assert_type(torch.randn(3, 4, requires_grad=True), {"dp": R, "tp": V})
-        index = spmd.assert_type(torch.tensor([0, -1, 2]), {"dp": R, "tp": where})
-        Chosen.apply(x * 1, index, grid.get_group("tp"))
-    assert [one.code for one in found.result().findings] == codes
-
-
-class OfOneRank(Chosen):
-    """Right where each row is chosen on one rank alone, as where each rank has some of all classes."""
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        index, x = ctx.saved_tensors
-        rows = (index >= 0).nonzero()[:, 0]
-        made = grad.new_zeros(ctx.shape)
-        made[rows, index[rows]] = 2 * x[rows, index[rows]] * grad
-        return made, None, None
-
-
-@pytest.mark.parametrize(("index", "codes"), [([0, -1, 2], []), ([0, 1, 2], ["SW307"])], ids=["marks", "all"])
-def test_each_row_may_be_marked_on_one_rank_alone(index, codes, grid):
-    found = Collector()
-    with checking(strict=False, collect=found):
-        x = torch.randn(3, 4, requires_grad=True, dtype=torch.float64)
-        OfOneRank.apply(x * 1, torch.tensor(index), grid.get_group("tp"))
-    assert [one.code for one in found.result().findings] == codes
-
-
-class ScaledGather(Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
-        ctx.group = group
-        parts = [torch.empty_like(x) for _ in range(group.size())]
-        dist.all_gather(parts, x, group=group)
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        grad = grad.clone()
-        dist.all_reduce(grad, group=ctx.group)
-        return grad.chunk(ctx.group.size())[ctx.group.rank()] * ctx.group.size(), None
-
-
-@pytest.mark.parametrize(("averaged", "code"), [(False, "SW307"), (True, "SW309")])
-def test_a_factor_that_a_wrapper_divides_by_is_a_warning(averaged, code, grid):
-    """As in ArcFace, where DistributedDataParallel averages what backward has multiplied."""
-    found = Collector()
-    with checking(strict=False, collect=found) as session:
-        if averaged:
-            session.averaged = frozenset({spmd.normalize_axis("tp")})
-        x = spmd.assert_type(torch.randn(3, 4, requires_grad=True), {"dp": R, "tp": V})
-        ScaledGather.apply(x * 1, grid.get_group("tp"))
-    assert [one.code for one in found.result().findings] == [code]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +36,19 @@ def local_training(mesh: Any, *, averaged: str = "both", every: int = 2) -> None
                         parameter /= size
 
 
+def two_steps() -> Iterator[nn.Module]:
+    """The model after each of two steps that every rank takes on its own share of one batch."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        yield model
+
+
 def test_it_is_no_finding_and_the_report_says_what_to_do():
     verdict = verify(local_training, {"worker": 2}, strict=False)
     assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
@@ -43,14 +57,7 @@ def test_it_is_no_finding_and_the_report_says_what_to_do():
 
 def test_where_the_data_are_alike_it_parts_the_runs_and_has_a_remedy():
     def program(mesh: Any) -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batch = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
-        for _ in range(2):
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+        *_, model = two_steps()
         for parameter in model.parameters():
             dist.all_reduce(parameter.data, op=dist.ReduceOp.AVG)
 
@@ -71,14 +78,7 @@ def test_a_parameter_that_stays_apart_has_lost_its_average(averaged):
 
 def test_gradients_that_differ_before_every_rank_takes_one_ranks_update_are_wrong():
     def program(mesh: Any) -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batch = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
-        for _ in range(2):
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+        for model in two_steps():
             for parameter in model.parameters():
                 dist.broadcast(parameter.data, 0)
 
