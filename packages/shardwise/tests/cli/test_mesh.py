@@ -86,7 +86,10 @@ def test_a_second_mesh_over_the_same_ranks_has_the_groups_of_its_own_sizes():
         (["tp=8,dp=4", "--folded", "ep=8,tp=4"], "tp is 4:1 there and 8:4 in tp=8,dp=4"),
         (["dp=4", "--rank", "4"], "has the ranks 0 to 3"),
         (["dp=6", "--nodes", "4"], "do not fill nodes of 4"),
-        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp'"),
+        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp', its axes are dp, tp"),
+        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "give the mesh that axis, like dp=4,cp=2,tp=2"),
+        (["dp=4,tp=2", "--flatten", "x=cp,dp"], "give the mesh that axis, like dp=4,tp=2,cp=2"),
+        (["dp=4", "--draw", "--format", "json"], "leave out --format json"),
         (["dp=4,tp=2", "--flatten", "dp"], "write it like dp_cp=dp,cp"),
         (["dp=4,tp=2", "--flatten", "x=dp,dp"], "dp is named twice, name each axis once"),
         (["dp=4,tp=2", "--flatten", "x=dp,"], "write it like dp_cp=dp,cp"),
@@ -106,11 +109,18 @@ def test_a_mesh_is_written_as_a_drawing(tmp_path):
     assert result.exit_code == 0, result.output
     assert "fibers of dp" in file.read_text("utf-8")
     assert "dp=2,tp=2: 2 x 2 = 4 ranks" in result.stdout
-    printed = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "--nodes", "2", "--draw"])
+    assert "frame nodes of 2 ranks" not in result.stdout  # it is in the file
+    printed = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "--nodes", "2"])
     assert printed.stdout.startswith("dp=2,tp=2: 2 x 2 = 4 ranks")
     assert "frame nodes of 2 ranks" in printed.stdout
     refused = CliRunner().invoke(main, ["mesh", "dp=2,tp=2", "-o", str(tmp_path / "mesh.png")])
     assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_coordinates_are_told_as_the_rank_that_they_make():
+    words = ["mesh", "pp=2,dp=4,cp=2,tp=8", "--flatten", "dp_cp=dp,cp", "--nodes", "8"]
+    said = CliRunner().invoke(main, words).stdout
+    assert "their rank is 64 pp + 16 dp + 8 cp + tp: pp=1, dp=3, cp=1, tp=7 is rank 127" in said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -73,8 +74,9 @@ def test_wrong_usage_is_told_in_one_line(words, said):
 
 def test_who_sends_what_to_whom_is_drawn():
     words = ("f32[8, 8@tp]", "f32[8@tp, 8]", "--mesh", "tp=2")
-    plain, drawn = asked(*words), asked(*words, "--draw")
+    plain, drawn = asked(*words, "--no-draw"), asked(*words)
     assert drawn.exit_code == 0, drawn.output
+    assert drawn.stdout == asked(*words, "--draw").stdout
     assert drawn.stdout.startswith(plain.stdout)
     picture = drawn.stdout.removeprefix(plain.stdout)
     assert "1. all_to_all over tp" in picture
@@ -83,3 +85,10 @@ def test_who_sends_what_to_whom_is_drawn():
         [" own  ", "  16  "],
         ["  16  ", " own  "],
     ]
+
+
+def test_a_plan_over_a_million_ranks_is_drawn_without_listing_them():
+    start = time.process_time()
+    shown = asked("f32[1048576@(dp,tp)]", "f32[1048576@tp]", "--mesh", "dp=1024,tp=1024")
+    assert "rank 1048575" in shown.output
+    assert time.process_time() - start < 10  # 22 s where each is listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import shardwise
 from shardwise.drawing.layout import PIXELS, TEXT, Box, Label, marks_of
 from shardwise.drawing.mesh import rank_at, row_major
-from shardwise.drawing.spread_tensor import SpreadTensor, pieces_of
+from shardwise.drawing.spread_tensor import Pieces, SpreadTensor
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.notation import TypedShape
@@ -155,9 +156,21 @@ def test_what_holds_for_every_picture_holds_for_sharded_tensors(case):
 
 @given(st.integers(0, 40), st.lists(st.integers(1, 4), max_size=3))
 def test_pieces_are_those_of_chunks_of_chunks(length, counts):
-    pieces = pieces_of(length, counts)
-    assert len(pieces) == math.prod(counts)
-    assert [i for one in pieces for i in range(one.start, one.stop)] == list(range(length))
+    pieces = Pieces(length, tuple(counts))
+    whole = {(): list(range(length))}
+    for count in counts:
+        step = {place: -(-len(one) // count) for place, one in whole.items()}
+        whole = {
+            (*place, at): one[at * step[place] : (at + 1) * step[place]]
+            for place, one in whole.items()
+            for at in range(count)
+        }
+    assert {at: list(range(one.start, one.stop)) for at in whole for one in [pieces.at(at)]} == whole
+    assert len(pieces) == len(whole)
+    assert [(one.at, list(range(one.start, one.stop))) for one in pieces.held()] == [
+        (place, one) for place, one in whole.items() if one
+    ]
+    assert pieces.lengths() == Counter(map(len, whole.values()))
 
 
 def test_a_large_tensor_is_drawn_by_its_shards():

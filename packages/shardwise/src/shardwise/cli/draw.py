@@ -32,8 +32,10 @@ Examples:
   shardwise draw types                                          the five types and their duals
   shardwise draw transitions                                    every way from one type to another
 """
-draw_option = click.option("--draw", "drawn", is_flag=True, help="Print a picture of it as well.")
-"""Of commands whose answer can be drawn: ``drawn``."""
+draw_option = click.option(
+    "--draw/--no-draw", "drawn", default=None, help="Print a picture below it (default: in text, unless -o is given)."
+)
+"""Of commands whose answer can be drawn: ``drawn``, which ``is_printed`` reads."""
 WRITTEN = {".svg": "svg", ".html": "html", ".htm": "html", ".txt": "text"}
 NARROWEST = 20
 TEXT_COLUMNS = 100
@@ -93,10 +95,11 @@ def check_suffix(output: Path | None) -> None:
     require_writable("-o", output, b"" if output is None or WRITTEN[output.suffix.lower()] == "text" else PAGE)
 
 
-def require_text(drawn: bool, form: str) -> None:
-    """A usage error if a picture is to be printed behind what a program reads."""
+def is_printed(drawn: bool | None, form: str, output: Path | None) -> bool:
+    """Whether the picture is printed; a usage error if that would be behind what a program reads."""
     if drawn and form != "text":
         raise click.UsageError(f"--draw prints a picture for people: leave out --format {form}, or draw with -o FILE")
+    return form == "text" and output is None if drawn is None else drawn
 
 
 def hand_out(drawing: Drawing, output: Path | None, *, printed: bool) -> None:

@@ -13,7 +13,7 @@ from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .draw import check_suffix, draw_option, hand_out, require_text
+from .draw import check_suffix, draw_option, hand_out, is_printed
 from .options.mesh_option import MeshParam
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def mesh(
     busiest: str | None,
     column_major: bool,
     form: str,
-    drawn: bool,
+    drawn: bool | None,
     output: Path | None,
 ) -> ExitCode:
     """Show the groups of a mesh with AXES and sizes, outermost first.
@@ -76,7 +76,7 @@ def mesh(
     from shardwise.mesh.placement_on_nodes import on_nodes
 
     check_suffix(output)
-    require_text(drawn, form)
+    printed = is_printed(drawn, form, output)
     if column_major:
         mesh = MeshShape(mesh.axes[::-1])
     if rank is not None and rank >= mesh.ranks:
@@ -88,7 +88,7 @@ def mesh(
     with set_current_mesh(axes):
         shown = dict(axes)
         for one in flattened:
-            _flatten(one, axes, shown)
+            _flatten(one, mesh, axes, shown)
         if folded is not None:
             shown |= _folded(folded, mesh, shown)
         found = {
@@ -96,15 +96,15 @@ def mesh(
         }
         said = _said(mesh, found, per_node, rank, wanted)
     click.echo(json.dumps(said, indent=2) if form == "json" else _text(mesh, said, per_node))
-    if drawn or output is not None:
+    if printed or output is not None:
         from shardwise.drawing.subjects import draw
 
         picture = draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node)
-        hand_out(picture, output, printed=drawn)
+        hand_out(picture, output, printed=printed)
     return ExitCode.CLEAN
 
 
-def _flatten(text: str, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -> None:
+def _flatten(text: str, mesh: MeshShape, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -> None:
     """Add the axis that ``text`` makes of several to those that are shown."""
     from shardwise.mesh.axis import flatten_axes
 
@@ -115,7 +115,10 @@ def _flatten(text: str, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -
     if not equals or not name.isidentifier() or "" in names:
         raise click.UsageError(f"--flatten {text}: write it like dp_cp=dp,cp")
     if unknown:
-        raise click.UsageError(f"--flatten {text}: the mesh has no axis {unknown[0]!r}, its axes are {', '.join(axes)}")
+        raise click.UsageError(
+            f"--flatten {text}: the mesh has no axis {unknown[0]!r}, its axes are {', '.join(axes)}: flatten some of "
+            f"these, or give the mesh that axis, like {_with_axis(mesh, unknown[0], names)}"
+        )
     if twice:
         raise click.UsageError(f"--flatten {text}: {twice[0]} is named twice, name each axis once")
     if name in shown:
@@ -125,6 +128,13 @@ def _flatten(text: str, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -
         shown[name] = flatten_axes(tuple(axes[one] for one in names))
     except SpmdTypeError as error:
         raise click.UsageError(f"--flatten {text}: {error.args[0]}") from None
+
+
+def _with_axis(mesh: MeshShape, name: str, flattened: list[str]) -> MeshShape:
+    """``mesh`` with one more axis of 2 ranks, inside the one that stands before it among those to be flattened."""
+    before = flattened[: flattened.index(name)][-1:]
+    at = mesh.names.index(before[0]) + 1 if before else len(mesh.axes)
+    return MeshShape((*mesh.axes[:at], (name, 2), *mesh.axes[at:]))
 
 
 def _folded(folded: MeshShape, mesh: MeshShape, shown: dict[str, MeshAxis]) -> dict[str, MeshAxis]:
@@ -248,9 +258,23 @@ def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str
             else f"{order['layout']}, init_device_mesh with {', '.join(reversed(names))}"
         ),
     ]
+    if mesh.ranks > 1:
+        lines.append(_numbering(mesh))
     if "rank" in said:
         lines += ["", *_rank_lines(said["rank"], not order["is_the_meshs_own"])]  # type: ignore[arg-type]
     return "\n".join(lines)
+
+
+def _numbering(mesh: MeshShape) -> str:
+    """How coordinates make a rank, and those of the last one."""
+    from shardwise.mesh.index_map import IndexMap
+
+    whole = IndexMap.compact(mesh.sizes)
+    terms = [
+        name if stride == 1 else f"{stride} {name}" for name, stride in zip(mesh.names, whole.strides, strict=True)
+    ]
+    last = ", ".join(f"{name}={size - 1}" for name, size in mesh.axes)
+    return f"coordinates count from 0, and their rank is {' + '.join(terms)}: {last} is rank {mesh.ranks - 1}"
 
 
 def _inside(nodes: object) -> str:

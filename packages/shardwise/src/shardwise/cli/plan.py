@@ -17,7 +17,7 @@ from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
-from .draw import check_suffix, draw_option, hand_out, require_text
+from .draw import check_suffix, draw_option, hand_out, is_printed
 from .options.link_options import link_options, links_of
 from .options.mesh_option import MeshParam
 from .options.usage import wrong_usage
@@ -33,7 +33,7 @@ EPILOG = """\b
 Examples:
   shardwise plan "f32[8192, 4096@(dp,tp)]" "f32[8192@dp, 4096]" --mesh dp=8,tp=4
   shardwise plan "bf16[4096] {dp: P, tp: I}" "bf16[4096] {dp: R, tp: I}" --mesh dp=8,tp=4 --bandwidth tp=450,dp=50
-  shardwise plan "f32[8, 8@tp]" "f32[8@tp, 8]" --mesh dp=2,tp=2 --draw
+  shardwise plan "f32[8, 8@tp]" "f32[8@tp, 8]" --mesh dp=2,tp=2
   shardwise plan "f32[64@(dp,tp)]" "f32[64@(tp,dp)]" --mesh dp=2,tp=4 --apart --format json
 """
 
@@ -74,7 +74,7 @@ def plan(
     max_bytes: int | None,
     apart: bool,
     form: str,
-    drawn: bool,
+    drawn: bool | None,
     output: Path | None,
 ) -> ExitCode:
     """Plan how a tensor gets from one type to another.
@@ -89,7 +89,7 @@ def plan(
     from shardwise.planner.route import plan as planned
 
     check_suffix(output)
-    require_text(drawn, form)
+    printed = is_printed(drawn, form, output)
     axes = mesh.as_axes()
     together: frozenset[MeshAxis] | None = frozenset() if apart else None
     with set_current_mesh(axes):
@@ -112,10 +112,10 @@ def plan(
             rejected = alternatives(found, links=links, together=together, max_bytes=max_bytes)
             theirs = _of_dtensor(found, tuple(axes.values()))
         click.echo(_json(found, rejected, theirs) if form == "json" else _text(found, rejected, theirs))
-        if drawn or output is not None:
+        if printed or output is not None:
             from shardwise.drawing.subjects import draw
 
-            hand_out(draw(found), output, printed=drawn)
+            hand_out(draw(found), output, printed=printed)
     return ExitCode.CLEAN
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.diagnostics.printing.quantities import byte_count, duration
+from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.names import NamedAxis
 from shardwise.planner.plans import Plan, PlanStep
 from shardwise.types.notation import TypedShape
@@ -20,7 +22,6 @@ from .spread_tensor import Coordinates, SpreadTensor
 LIMIT = 4
 """A plan has several tensors, so of each there is less: a dim of more indices is drawn by its shards."""
 MOST_RANKS = 6
-MOST_COUNTED = 4096
 
 
 def plan_picture(plan: Plan, mesh: Sequence[NamedAxis], *, limit: int = LIMIT) -> Picture:
@@ -68,21 +69,21 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
     if not step.is_collective or not step.axes:
         return None
     before, after = (SpreadTensor(TypedShape(plan.dtype, plan.shape, one), mesh) for one in (step.src, step.dst))
-    fiber = _fiber(step.axes, before, after)
-    if fiber is None:
-        return None
-    shown = indices(len(fiber), MOST_RANKS)
+    if any(axis not in placed.axes for axis in step.axes for placed in (before, after)):
+        return None  # a type that sees other axes
+    axes = [next(one for one in before.axes if one == axis) for axis in step.axes]
+    shown = indices(math.prod(axis.size() for axis in axes), MOST_RANKS)
     adds = step.op in ("all_reduce", "reduce_scatter")
 
     def tile(place: Place) -> Block:
-        source, target = (fiber[part.start] for part in place)
+        source, target = (_along(axes, part.start) for part in place)
         held, own, needed = before.owned(source), before.owned(target), after.owned(target)
         count = _common(held, needed) - (0 if adds else _common(held, needed, own))
-        is_still = source is target or not count
-        return Tile(("own" if source is target else str(count),), look=Look.FAINT if is_still else Look.PLAIN)
+        is_still = source == target or not count
+        return Tile(("own" if source == target else str(count),), look=Look.FAINT if is_still else Look.PLAIN)
 
     table = matrix_of_matrices([Dim("holds", shown), Dim("needs", shown)], tile)
-    names = tuple("…" if part.is_left_out else f"rank {before.rank(fiber[part.start])}" for part in shown)
+    names = tuple("…" if part.is_left_out else f"rank {before.rank(_along(axes, part.start))}" for part in shown)
     assert isinstance(table, Matrix), "two dims are one matrix"
     table = replace(table, across=replace(table.across, ticks=names), down=replace(table.down, ticks=names))
     return Blocks(
@@ -90,17 +91,10 @@ def _moved(plan: Plan, step: PlanStep, mesh: Sequence[NamedAxis]) -> Block | Non
     )
 
 
-def _fiber(axes: Sequence[object], before: SpreadTensor, after: SpreadTensor) -> list[Coordinates] | None:
-    """The coordinates along the axes of a step, at the origin of all others; None where a type sees other axes."""
-    if any(axis not in placed.axes for axis in axes for placed in (before, after)):
-        return None
-    found: list[dict[NamedAxis, int]] = [{}]
-    for axis in axes:
-        own = next(one for one in before.axes if one == axis)
-        found = [{**at, own: place} for at in found for place in range(own.size())]
-        if len(found) > MOST_COUNTED:
-            return None
-    return list(found)
+def _along(axes: Sequence[NamedAxis], number: int) -> Coordinates:
+    """The coordinates of a place on all of ``axes``, the last counted fastest, at the origin of all others."""
+    digits = IndexMap.compact([axis.size() for axis in axes]).digits(number)
+    return dict(zip(axes, digits, strict=True))
 
 
 def _common(*regions: Sequence[tuple[int, int]]) -> int:

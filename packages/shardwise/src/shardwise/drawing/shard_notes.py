@@ -27,8 +27,7 @@ def described(placed: SpreadTensor) -> str:
     parts = [f"A tensor of shape {list(placed.typed.shape)} on {math.prod(axis.size() for axis in placed.axes)} ranks."]
     for dim, axes in enumerate(placed.entries):
         if axes:
-            lengths = [one.stop - one.start for one in placed.pieces[dim]]
-            shown = sorted(set(lengths), reverse=True)
+            shown = sorted(placed.pieces[dim].lengths(), reverse=True)
             parts.append(
                 f"Dim {dim} is sharded over {', then '.join(map(repr, axes))}, in pieces of {_alternatives(shown)}."
             )
@@ -54,9 +53,9 @@ def notes_of(placed: SpreadTensor) -> tuple[str, ...]:
     ]  # one rank differs from none
     notes += [_note(placed, axis) + _examples(placed, axis) for axis in told]
     for dim, (axes, pieces) in enumerate(zip(placed.entries, placed.pieces, strict=True)):
-        lengths = {one.stop - one.start for one in pieces}
+        lengths = pieces.lengths()
         if axes and len(lengths) > 1:
-            empty = sum(one.stop == one.start for one in pieces)
+            empty = lengths[0]
             none = f"; {empty} of the {len(pieces)} pieces {'is' if empty == 1 else 'are'} empty" if empty else ""
             notes.append(f"dim {dim} does not divide: pieces of {_alternatives(sorted(lengths, reverse=True))}{none}")
     return tuple(notes)

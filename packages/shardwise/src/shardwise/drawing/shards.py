@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 
@@ -12,7 +13,7 @@ from .model import Block, Look, Picture, Sheets, Span, Tile, Words
 from .model import Sequence as Blocks
 from .nesting import Dim, DimPart, Place, indices, matrix_of_matrices
 from .shard_notes import described, notes_of
-from .spread_tensor import Coordinates, ShardRange, SpreadTensor
+from .spread_tensor import Coordinates, Pieces, SpreadTensor
 from .tensors import LIMIT, dim_names, fitting_limit
 
 MOST_SHEETS = 4
@@ -72,8 +73,8 @@ def blocks_of(placed: SpreadTensor, *, names: Sequence[str | None] | None = None
     return Sheets(block, _sheets(placed)) if placed.partial else block
 
 
-def _dim(name: str, length: int, axes: Sequence[NamedAxis], pieces: Sequence[ShardRange], limit: int) -> Dim:
-    held = [one for one in pieces if one.stop > one.start]
+def _dim(name: str, length: int, axes: Sequence[NamedAxis], pieces: Pieces, limit: int) -> Dim:
+    held = list(itertools.islice(pieces.held(), limit + 1))
     if length <= limit:
         parts = indices(length, limit)
     elif not axes:
@@ -81,22 +82,22 @@ def _dim(name: str, length: int, axes: Sequence[NamedAxis], pieces: Sequence[Sha
     elif len(held) <= limit:
         parts = tuple(DimPart(one.start, one.stop) for one in held)
     else:
-        shown = held[: limit - 2]
+        shown, last = held[: limit - 2], pieces.holding(length - 1)
         parts = (
             *(DimPart(one.start, one.stop) for one in shown),
-            DimPart(shown[-1].stop, held[-1].start, is_left_out=True),
-            DimPart(held[-1].start, held[-1].stop),
+            DimPart(shown[-1].stop, last.start, is_left_out=True),
+            DimPart(last.start, last.stop),
         )
-    spans = tuple(_spans(repr(axis), level, parts, held) for level, axis in enumerate(axes))
+    spans = tuple(_spans(repr(axis), level, parts, pieces) for level, axis in enumerate(axes))
     return Dim(name, parts, spans)
 
 
-def _spans(axis: str, level: int, parts: Sequence[DimPart], held: Sequence[ShardRange]) -> tuple[Span, ...]:
+def _spans(axis: str, level: int, parts: Sequence[DimPart], pieces: Pieces) -> tuple[Span, ...]:
     """One span for the parts beside each other that belong to one coordinate of an axis."""
     found: list[Span] = []
     before: Hashable = None
     for at, part in enumerate(parts):
-        own = None if part.is_left_out else next(one for one in held if one.start <= part.start < one.stop)
+        own = None if part.is_left_out else pieces.holding(part.start)
         here = None if own is None else own.at[: level + 1]
         if own is not None and here == before:
             found[-1] = Span(found[-1].first, at, found[-1].text)
@@ -109,8 +110,7 @@ def _spans(axis: str, level: int, parts: Sequence[DimPart], held: Sequence[Shard
 def _coordinates(placed: SpreadTensor, place: Place) -> dict[NamedAxis, int]:
     at = {axis: part.start for axis, part in zip(placed.apart, place, strict=False)}
     for axes, pieces, part in zip(placed.entries, placed.pieces, place[len(placed.apart) :], strict=True):
-        own = next(one for one in pieces if one.start <= part.start < one.stop)
-        at |= dict(zip(axes, own.at, strict=True))
+        at |= dict(zip(axes, pieces.holding(part.start).at, strict=True))
     return at
 
 

@@ -7,6 +7,8 @@ have fewer, or none. Of several axes on one dim each cuts the pieces of the one 
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,22 +53,63 @@ class ShardRange:
     at: tuple[int, ...]
 
 
-def pieces_of(length: int, counts: Sequence[int]) -> list[ShardRange]:
-    """A dim cut over axes of these sizes, the outermost first; empty pieces included.
+@dataclass(frozen=True)
+class Pieces:
+    """A dim cut over axes of these sizes, the outermost first; empty pieces included. None is listed: a mesh is large.
 
     Example:
-        >>> [(one.start, one.stop) for one in pieces_of(5, [2])]
-        [(0, 3), (3, 5)]
+        >>> pieces = Pieces(5, (2, 2))
+        >>> [(one.start, one.stop, one.at) for one in pieces.held()]
+        [(0, 2, (0, 0)), (2, 3, (0, 1)), (3, 4, (1, 0)), (4, 5, (1, 1))]
+        >>> pieces.at((0, 1)) == pieces.holding(2), pieces.lengths()
+        (True, Counter({1: 3, 2: 1}))
     """
-    found = [ShardRange(0, length, ())]
-    for count in counts:
-        found = [
-            ShardRange(min(one.start + at * step, one.stop), min(one.start + (at + 1) * step, one.stop), (*one.at, at))
-            for one in found
-            for step in (-(-(one.stop - one.start) // count),)
-            for at in range(count)
-        ]
-    return found
+
+    length: int
+    counts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    def at(self, place: Sequence[int]) -> ShardRange:
+        """The piece of the ranks at this place on the axes."""
+        start, stop = 0, self.length
+        for count, at in zip(self.counts, place, strict=True):
+            step = -(-(stop - start) // count)
+            start, stop = min(start + at * step, stop), min(start + (at + 1) * step, stop)
+        return ShardRange(start, stop, tuple(place))
+
+    def holding(self, index: int) -> ShardRange:
+        """The piece in which this index of the dim lies."""
+        start, stop, place = 0, self.length, list[int]()
+        for count in self.counts:
+            step = -(-(stop - start) // count)
+            place.append((index - start) // step)
+            start += place[-1] * step
+            stop = min(start + step, stop)
+        return ShardRange(start, stop, tuple(place))
+
+    def held(self) -> Iterator[ShardRange]:
+        """Those with any index, in order."""
+        index = 0
+        while index < self.length:
+            one = self.holding(index)
+            yield one
+            index = one.stop
+
+    def lengths(self) -> Counter[int]:
+        """How many pieces there are of each length."""
+        found = Counter({self.length: 1})
+        for count in self.counts:
+            cut: Counter[int] = Counter()
+            for length, times in found.items():
+                step = -(-length // count)
+                full = length // step if step else 0
+                cut[step] += times * full
+                cut[length - full * step] += times * (full < count)
+                cut[0] += times * max(0, count - full - 1)
+            found = +cut
+        return found
 
 
 class SpreadTensor:
@@ -86,7 +129,7 @@ class SpreadTensor:
         entries = self.type.spec or ()
         self.entries = [entry_axes(entry) for entry in entries] + [()] * (len(typed.shape) - len(entries))
         self.pieces = [
-            pieces_of(length, [axis.size() for axis in axes])
+            Pieces(length, tuple(axis.size() for axis in axes))
             for length, axes in zip(typed.shape, self.entries, strict=True)
         ]
 
@@ -156,13 +199,9 @@ class SpreadTensor:
 
     def owned(self, rank_at: Coordinates) -> list[tuple[int, int]]:
         """Start and stop on every dim of what the rank at these coordinates holds."""
-        found = []
-        for axes, pieces in zip(self.entries, self.pieces, strict=True):
-            number = 0
-            for axis in axes:
-                number = number * axis.size() + rank_at.get(axis, 0)
-            found.append((pieces[number].start, pieces[number].stop))
-        return found
+        cuts = zip(self.entries, self.pieces, strict=True)
+        held = (pieces.at([rank_at.get(axis, 0) for axis in axes]) for axes, pieces in cuts)
+        return [(one.start, one.stop) for one in held]
 
 
 def _ends(size: int) -> list[int]:
