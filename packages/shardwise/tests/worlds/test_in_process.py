@@ -210,6 +210,28 @@ def test_all_ranks_that_raise_are_named():
         InProcessWorld(3).run(program)
 
 
+def test_groups_that_cannot_be_destroyed_fail_their_rank_at_once(monkeypatch):
+    """torch 2.15 read a table that ours lacked: every rank waited a minute for the others, and nobody was told why."""
+
+    def broken() -> None:
+        raise AttributeError("no such table")
+
+    monkeypatch.setattr(dist, "destroy_process_group", broken)
+    with pytest.raises(RankFailure, match="no such table"):
+        InProcessWorld(2, timeout_s=10).run(own)
+
+
+def test_a_rank_has_every_map_of_groups_that_torch_has():
+    def maps() -> set[str]:
+        world = dist.distributed_c10d._world
+        names = set(dir(dist.distributed_c10d._World)) - {"pg_config_info"}  # a list, made of the others
+        return {name for name in names if isinstance(getattr(world, name), dict) and not name.startswith("_")}
+
+    (expected,) = FakeWorld(1).run(maps)
+    assert expected >= {"pg_map", "pg_names", "pg_group_ranks"}
+    assert InProcessWorld(2).run(maps) == [expected, expected]
+
+
 def stuck_in_two_ways() -> None:
     group = dist.new_group([0, 1])
     x = torch.ones(3)

@@ -244,9 +244,11 @@ class _WorldPerThread:
         setattr(self._table(), name, value)
 
 
-def _empty_group_table() -> object:
-    maps = ["pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag", "pg_coalesce_state"]
-    return types.SimpleNamespace(default_pg=None, group_count=0, comms=[], **{name: {} for name in maps})
+def _empty_group_table(like: object) -> object:
+    """A table with the maps of ``like``, all empty: torch 2.15 has one more than 2.13."""
+    names = [name for name in dir(like) if not name.startswith("_") and name != "pg_config_info"]  # made of the others
+    maps: dict[str, Any] = {name: {} for name in names if isinstance(getattr(like, name), dict)}
+    return types.SimpleNamespace(default_pg=None, group_count=0, comms=[], **maps)
 
 
 @private(
@@ -275,7 +277,7 @@ def groups_per_thread() -> Iterator[Callable[[Callable[[str], object], str, obje
     table = _WorldPerThread(shared)
 
     def join(make: Callable[[str], Any], backend: str, store: object) -> None:
-        table._own.table = _empty_group_table()
+        table._own.table = _empty_group_table(shared)
         name = c10d._process_group_name([], use_hashed_name=False)
         group = make(name)
         config = str(c10d.BackendConfig(c10d.Backend(backend)))

@@ -128,16 +128,18 @@ class _Run:
         try:
             self.turns.attend(rank)
             join(lambda name: self._default_group(name, rank), "gloo", self._store)
-            seed_rank(self._origin, rank)
-            with torch.autograd.set_multithreading_enabled(False):  # backward passes too run on this thread
-                self._results[rank] = self._fn(*self._args[rank])
+            try:
+                seed_rank(self._origin, rank)
+                with torch.autograd.set_multithreading_enabled(False):  # backward passes too run on this thread
+                    self._results[rank] = self._fn(*self._args[rank])
+            finally:
+                if dist.is_initialized():
+                    dist.destroy_process_group()
         except Abandoned:
             pass
         except BaseException as error:
             self._failures.append((rank, error, traceback.format_exc()))
         finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
             self.turns.end(rank)
 
     def _unwind(self, threads: list[threading.Thread]) -> None:
