@@ -384,7 +384,8 @@ def test_a_bucket_holds_what_is_split_along_any_dim(name: str) -> None:
     way, codes = SPLIT[name]
     result = split_step(way)
     assert [finding.code for finding in result.findings] == codes, [str(finding) for finding in result.findings]
-    assert not result.lost
+    scale = ["the scale over dp and tp of what SGD.step takes, by a factor of unknown origin"]
+    assert [one.what for one in result.lost] == (scale if name == "divided" else []), "by 2, which may be any 2"
 
 
 def test_a_parameter_without_a_name_is_told_by_its_place_in_the_optimizer(tp_mesh: Any) -> None:

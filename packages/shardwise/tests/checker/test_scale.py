@@ -391,4 +391,93 @@ def test_what_chooses_has_no_scale(tp_mesh: Any, call: Callable[[Tensor, Tensor]
         positions = torch.arange(4) + dist.get_rank() * 4
         assert exponent(positions) is None
         assert exponent(call(x, positions)) == 1
-        assert exponent(positions.double().exp()) is None, "here they are computed with"
+        assert exponent(positions.double().square()) is None, "here they are computed with"
+
+
+CURVED: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("softmax", lambda x: (x / 8).softmax(-1)),
+    ("activation", lambda x: F.gelu(x / 8)),
+    ("attention", lambda x: F.scaled_dot_product_attention(x / 8, x * 4, x)),
+    ("losses", lambda x: F.cross_entropy(x / 8, torch.zeros(len(x), 8, dtype=torch.long), reduction="none")),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(case[1], id=case[0]) for case in CURVED])
+def test_what_stands_in_a_curved_function_is_taken_for_a_value_of_one_device(
+    tp_mesh: Any, call: Callable[[Tensor], Tensor]
+) -> None:
+    """Nobody knows the scale of what a number divides, and that of the function of it is known again."""
+    batch = torch.rand(ROWS, 4, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    with typecheck(local=False):
+        shard = typed(batch.chunk(4)[0].clone(), S(0))
+        assert exponent(shard / 8) is None
+        told = call(shard)
+        assert exponent(told) == 0
+        assert exponent(told.mean()) == 1
+        assert exponent((shard / 8).relu()) is None, "which keeps a factor"
+    for ranks in (2, 3):
+        pieces = [call(piece) for piece in batch.chunk(ranks)]
+        torch.testing.assert_close(torch.cat(pieces), call(batch))
+        torch.testing.assert_close(sum(piece.mean() for piece in pieces), ranks * call(batch).mean())
+
+
+def _in_the_loss(loss: Tensor) -> Tensor:
+    return loss / 8
+
+
+def _in_a_tensor(loss: Tensor) -> Tensor:
+    return loss * torch.tensor(8)
+
+
+def _in_place(loss: Tensor) -> Tensor:
+    loss *= 8.0
+    return loss
+
+
+def _of_the_gradient(gradient: Tensor) -> Tensor:
+    return gradient / 8
+
+
+def _of_gradients_in_place(gradient: Tensor) -> Tensor:
+    torch._foreach_div_([gradient], 8)
+    return gradient
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+UNKNOWN_FACTORS: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
+    (_in_the_loss, _same),
+    (_in_a_tensor, _same),
+    (_in_place, _same),
+    (_same, _of_the_gradient),
+    (_same, _of_gradients_in_place),
+    (_same, _same),
+]
+
+
+@pytest.mark.parametrize(("in_forward", "behind"), UNKNOWN_FACTORS)
+def test_the_line_at_which_the_scale_of_a_gradient_is_lost_is_listed_once(
+    tp_mesh: Any, in_forward: Callable[[Tensor], Tensor], behind: Callable[[Tensor], Tensor]
+) -> None:
+    """Also for the second call of a kind, whose verdict is known; a number in a curved function loses nothing."""
+    listed = []
+    for _ in range(2):
+        collector = Collector()
+        with checking(collect=collector, local=False):
+            weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+            for _ in range(2):
+                weight.grad = None
+                x = (typed(torch.randn(4, 3), S(0)) / 4).tanh()
+                in_forward((x @ weight).sum()).backward()
+                assert weight.grad is not None
+                dist.all_reduce(weight.grad)
+                weight.grad = behind(weight.grad)
+                torch.optim.SGD([weight], lr=0.1).step()
+        result = collector.result()
+        assert not result.findings
+        listed.append([(one.what, one.count, one.location and one.location.function) for one in result.lost])
+    factor = next((one.__name__ for one in (in_forward, behind) if one is not _same), None)
+    what = "the scale over tp of what SGD.step takes, by a factor of unknown origin"
+    assert listed == [[(what, 1, factor)] if factor else []] * 2

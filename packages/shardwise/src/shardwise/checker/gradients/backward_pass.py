@@ -25,6 +25,7 @@ from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
 from ..diagnosis.gradient_findings import accumulation_conflict
+from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
@@ -64,6 +65,7 @@ def running(
     pairs = [(root, seed) for root, seed in zip_longest(roots, seeds) if isinstance(root, torch.Tensor)]
     this = BackwardPass(roots=[root for root, _ in pairs])
     this.scale = root_scale(this.roots, [seed for _, seed in pairs])
+    scale_lost.collect(session, this.roots, [axis for axis, exponent in this.scale.items() if exponent is None])
     if session.in_flight:
         for variable in reached:
             if (summed := gradient_of(variable)) is not None:

@@ -23,6 +23,7 @@ from shardwise.interop.autograd.gradient_origin import arrival
 from shardwise.interop.autograd.gradients import (
     gradient_of,
     is_unseen,
+    of_unknown_scale,
     off_scale,
     pieces_where,
     undischarged,
@@ -47,6 +48,7 @@ from ..diagnosis.step_findings import (
     gradient_unseen,
     setting_differs,
 )
+from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
@@ -90,6 +92,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str | int] = {}
     taken: dict[int, torch.Tensor] = {}
+    unknown: dict[Any, None] = {}
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
             names[id(parameter)] = name if isinstance(name, str) else len(names)
@@ -99,9 +102,11 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                     owing.setdefault((axis, True), []).append(parameter)
                 for axis in varying(parameter):
                     owing.setdefault((axis, False), []).append(parameter)
+                unknown |= of_unknown_scale(parameter)
                 for axis, exponent in off_scale(parameter).items():
                     if axis not in undischarged(parameter):
                         scaled.setdefault((axis, exponent), []).append(parameter)
+    scale_lost.tell(session, f"{type(optimizer).__name__}.step", unknown)
     _check_settings(session, optimizer, names)
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed

@@ -17,6 +17,7 @@ from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.tagging import Origin, Tag, is_pieced, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
@@ -30,6 +31,7 @@ from ..state.tensor_classes import is_dtensor_call
 from ..writes.dtensor_scales import elements_rescaled
 from ..writes.gradient_writes import is_part
 from ..writes.write_destination import settle, write
+from . import scale_lost
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
 from .ordinary import Handler, ordinary
@@ -86,7 +88,8 @@ def foreach(name: str) -> Handler | None:
         if one_by_one is not None and any(_in_pieces(op, *call) for call in calls):
             made = [one_by_one(session, plain, *call) for call in calls]
             return args[0] if op.in_place else tuple(made)
-        outcomes = [_judge(session, op, *call) for call in calls]
+        judged = [_judge(session, op, *call) for call in calls]
+        outcomes, lost = [outcome for outcome, _ in judged], [axes for _, axes in judged]
         settled = []
         known = key is not None and all(
             may_be_known(op, outcome, *call) for outcome, call in zip(outcomes, calls, strict=True)
@@ -99,12 +102,15 @@ def foreach(name: str) -> Handler | None:
             )
             for (first, *others), outcome in zip((call[0] for call in calls), outcomes, strict=True):
                 settled += settle(session, op.name, first, outcome.type, [("other", value) for value in others[:1]])
-        results = func(*args, **kwargs)
+        results: Any = func(*args, **kwargs)
         _count(session, outcomes)
         if known and key is not None:
             _remember(op, writes, verdicts, key, outcomes)
         write(settled, Origin(user_site(), text))
         _hand_on(results, outcomes, args[0], text)
+        for result, axes in zip(results or args[0], lost, strict=True):
+            if axes:
+                scale_lost.note(session, result, axes)
         return results
 
     return handle
@@ -159,14 +165,15 @@ def _element(args: Arguments, kwargs: Keywords, position: int) -> tuple[list[Any
     return [pick(value) for value in args], {key: pick(value) for key, value in kwargs.items()}
 
 
-def _judge(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords) -> Outcome:
+def _judge(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords) -> tuple[Outcome, tuple[MeshAxis, ...]]:
+    """The outcome of one call, and the axes along which it loses the scale of a gradient."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     if any(type_of(tensor) is UNTYPED for tensor in tensors):
-        return Outcome(UNKNOWN_TYPE, checked=False)
+        return Outcome(UNKNOWN_TYPE, checked=False), ()
     operands, values, outcome, blocked = judge(session, op, args, kwargs)
     if outcome.refusals:
         refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
-    return outcome
+    return outcome, scale_lost.axes_lost(operands, values, outcome)
 
 
 def _tag(result: object, outcome: Outcome, origin: Origin) -> None:

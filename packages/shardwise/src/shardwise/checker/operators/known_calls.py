@@ -18,6 +18,7 @@ from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.tagging import Cell, Tag, type_of
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import base_of, same_memory
+from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
@@ -31,6 +32,7 @@ from ..state.tensor_classes import TENSORS
 from ..writes.gradient_writes import OVERWRITING
 from ..writes.local_norm import SCALING
 from ..writes.write_destination import merge, without_what_is_not_known
+from . import scale_lost
 
 Tags = Sequence[Tag | None]
 Key = tuple[Any, ...]
@@ -96,6 +98,22 @@ class CachedVerdict:
         return True
 
 
+class ScaleLosingVerdict(CachedVerdict):
+    """The answer to calls that lose the scale of a gradient along ``axes``: each of them is noted."""
+
+    __slots__ = ("axes",)
+
+    def __init__(
+        self, type: TensorType, sources: tuple[int | None, ...], checked: bool, axes: tuple[MeshAxis, ...]
+    ) -> None:
+        super().__init__(type, sources, checked, (type,), (sources,))  # results of its own take no shortcut
+        self.axes = axes
+
+    def hand_on(self, session: CheckSession, result: object, args: Sequence[object], tags: Tags, is_view: bool) -> None:
+        super().hand_on(session, result, args, tags, is_view)
+        scale_lost.note(session, result, self.axes)
+
+
 SPLIT = CachedVerdict(UNTYPED, (), False)
 """Marks a key whose answer also depends on which operands can receive a gradient."""
 
@@ -139,6 +157,9 @@ def remember(
         )
 
     origins = tuple(map(counted, outcome.origins))
+    if outcome.type.scale and not outcome.results and (lost := scale_lost.axes_lost(operands, values, outcome)):
+        verdicts[key] = ScaleLosingVerdict(outcome.type, counted(outcome.sources), outcome.checked, lost)
+        return
     verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
 
 

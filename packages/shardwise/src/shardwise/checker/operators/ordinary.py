@@ -34,6 +34,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS, is_dtensor_call
 from ..writes.dtensor_scales import rescaled_in_place
 from ..writes.write_destination import settle, write
+from . import scale_lost
 from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import SPLIT, CachedVerdict, KnownWrites, remember
@@ -166,7 +167,11 @@ def ordinary(op: Op) -> Handler:
             remember(verdicts, key, op, operands, values, outcome, args, kwargs)
         if cut is not None:
             outcome = cut.outcome
+        # Asked before a write changes its operands.
+        lost = scale_lost.axes_lost(operands, values, outcome) if outcome.type.scale else ()
         result = run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)
+        if lost:
+            scale_lost.note(session, result, lost)
         if cut is not None:
             cut.note(session, result)
         if reshaping is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.result import Collector
+from shardwise.diagnostics.source import Site
 from shardwise.interop.running.session import Partials, Session
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, here
@@ -42,6 +43,8 @@ class CheckSession(Session):
     ``links``       what connects the ranks of each axis: repairs are ordered by it.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     ``kept_elsewhere``  parameters whose gradients a wrapper moves and sums while backward runs, out of sight.
+    ``scale_lost``, ``scale_sought``, ``scale_told``  by axis, where gradients lost their scale; which backward passes
+                    have been asked; what has been listed. See ``scale_lost``.
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     """
 
@@ -76,6 +79,9 @@ class CheckSession(Session):
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.kept_elsewhere: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
+        self.scale_sought: set[Site | None] = set()
+        self.scale_told: set[tuple[MeshAxis, Site | None]] = set()
         self.exchanged: dict[MeshAxis, bool] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:

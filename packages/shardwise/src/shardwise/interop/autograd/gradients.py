@@ -60,6 +60,11 @@ def off_scale(parameter: torch.Tensor) -> dict[object, int]:
     return {axis: exponent for axis, exponent in gradient_type(parameter).scale.items() if exponent}
 
 
+def of_unknown_scale(parameter: torch.Tensor) -> dict[Any, None]:
+    """The axes of several ranks along which nobody knows whether ``parameter.grad`` is too large or too small."""
+    return {axis: None for axis, e in gradient_type(parameter).scale.items() if e is None and axis.size() > 1}
+
+
 def waive(parameter: torch.Tensor) -> None:
     """Nothing is known of ``parameter.grad`` from here on, so nothing is reported of it."""
     gradient = gradient_of(parameter)

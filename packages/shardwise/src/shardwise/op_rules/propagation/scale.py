@@ -42,8 +42,12 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
         return 0
     outside = [at for at, given in enumerate(givens) if given.param not in named and at not in choosing]
     scaled = tuple(at for at in outside if givens[at].exponent and givens[at].exponent is not ANY)
-    if scaled and rule.op in NOT_HOMOGENEOUS:
-        return Refusal("SW151", "not homogeneous", scaled)
+    if rule.op in NOT_HOMOGENEOUS:
+        if scaled:
+            return Refusal("SW151", "not homogeneous", scaled)
+        if not terms:
+            return 0
+        outside = []  # Law 9.2: what stands inside has 0, also where nobody knows it
     if scaled or not terms or any(givens[at].exponent is None for at in outside):
         return None
     by_param: dict[str, list[int]] = {}

@@ -1,0 +1,96 @@
+"""Where a gradient has lost its scale: the calls by which a number of unknown origin came into a loss or a gradient.
+
+``loss / 8`` may divide by a batch or by a number of ranks. Nothing is reported of what nobody knows, so where such a
+gradient is stepped with, the report says at which lines its scale was lost. A call that loses it marks the node that
+autograd makes for it; a backward pass whose root is of unknown scale collects the marks that it starts from. Calls that
+keep the scale do nothing for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.source import Site, user_site
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.calls.located_call import axis_text
+from shardwise.interop.tensors.tagging import tag_of
+from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
+from shardwise.types.tensor_type import TensorType
+
+from ..state.session import CheckSession
+
+_MARK = "shardwise"
+"""The entry of a node's metadata: the axes along which the scale is lost in it, and where."""
+_CURVED = frozenset(name.replace("_", "") for name in NOT_HOMOGENEOUS)
+
+
+def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outcome) -> tuple[MeshAxis, ...]:
+    """The axes along which the result is of unknown scale though all that it can have a gradient of is not."""
+    known = [
+        operand.type
+        for operand, value in zip(operands, values, strict=True)
+        if isinstance(operand.type, TensorType) and (operand.grad or gradient_origin(tag_of(value)) is not None)
+    ]
+    return tuple(
+        axis
+        for axis, exponent in outcome.type.scale.items()
+        if exponent is None and known and all(type.exponent(axis) is not None for type in known)
+    )
+
+
+def note(session: CheckSession, result: object, axes: Iterable[MeshAxis]) -> None:
+    """The call that is running has made ``result``, whose scale along ``axes`` is lost."""
+    if not isinstance(result, torch.Tensor):
+        return
+    with no_torch_function():
+        node: Any = result.grad_fn
+    site = user_site()
+    if node is not None:
+        node.metadata.setdefault(_MARK, {}).update(dict.fromkeys(axes, site))
+    elif gradient_origin(tag_of(result)) is not None:
+        for axis in axes:
+            session.scale_lost.setdefault(axis, {})[site] = None
+
+
+def collect(session: CheckSession, roots: Iterable[torch.Tensor], axes: Iterable[object]) -> None:
+    """A backward pass starts from ``roots``, of which some are of unknown scale along ``axes``: remember where it was
+    lost. What stands in a function that is not homogeneous has nothing to do with the scale of its result.
+    """
+    wanted, site = set(axes), user_site()
+    if not wanted or site in session.scale_sought:
+        return
+    session.scale_sought.add(site)
+    with no_torch_function():
+        pending: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        marks: dict[MeshAxis, Site | None] = node.metadata.get(_MARK, {})
+        for axis, place in marks.items():
+            if axis in wanted:
+                session.scale_lost.setdefault(axis, {})[place] = None
+        if type(node).__name__.partition("Backward")[0].lower() in _CURVED:
+            continue
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+
+
+def tell(session: CheckSession, step: str, axes: Iterable[MeshAxis]) -> None:
+    """Gradients whose scale along ``axes`` is not known enter ``step``: list where it was lost, each place once."""
+    lost: dict[Site | None, list[str]] = {}
+    for axis in sorted(axes, key=lambda axis: axis.sort_key):
+        for site in session.scale_lost.pop(axis, {}):
+            if (axis, site) not in session.scale_told:
+                session.scale_told.add((axis, site))
+                lost.setdefault(site, []).append(axis_text(axis))
+    for site, names in lost.items():
+        session.lose(f"the scale over {' and '.join(names)} of what {step} takes, by a factor of unknown origin", site)
