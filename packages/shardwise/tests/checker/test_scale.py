@@ -481,3 +481,16 @@ def test_the_line_at_which_the_scale_of_a_gradient_is_lost_is_listed_once(
     factor = next((one.__name__ for one in (in_forward, behind) if one is not _same), None)
     what = "the scale over tp of what SGD.step takes, by a factor of unknown origin"
     assert listed == [[(what, 1, factor)] if factor else []] * 2
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_mean_of_what_varies_is_no_factor_of_unknown_origin(tp_mesh: Any, local: bool) -> None:
+    """Local types know no scale of it; every data-parallel program has one, and none is told of a factor."""
+    collector = Collector()
+    with checking(collect=collector, local=local):
+        weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+        (typed(torch.randn(4, 3), S(0)) @ weight).mean().backward()
+        assert weight.grad is not None
+        dist.all_reduce(weight.grad, op=dist.ReduceOp.AVG)
+        torch.optim.SGD([weight], lr=0.1).step()
+    assert not collector.result().lost

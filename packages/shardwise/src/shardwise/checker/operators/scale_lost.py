@@ -20,7 +20,7 @@ from shardwise.interop.tensors.tagging import tag_of
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
-from shardwise.op_rules.propagation.operand import Bound
+from shardwise.op_rules.propagation.operand import Bound, exponent_along
 from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
 from shardwise.types.tensor_type import TensorType
 
@@ -32,7 +32,10 @@ _CURVED = frozenset(name.replace("_", "") for name in NOT_HOMOGENEOUS)
 
 
 def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outcome) -> tuple[MeshAxis, ...]:
-    """The axes along which the result is of unknown scale though all that it can have a gradient of is not."""
+    """The axes along which the result is of unknown scale though all that it can have a gradient of is not.
+
+    Another operand must be: that local types know no scale of a mean of what varies is no secret of the program's.
+    """
     known = [
         operand.type
         for operand, value in zip(operands, values, strict=True)
@@ -41,7 +44,10 @@ def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outc
     return tuple(
         axis
         for axis, exponent in outcome.type.scale.items()
-        if exponent is None and known and all(type.exponent(axis) is not None for type in known)
+        if exponent is None
+        and known
+        and all(type.exponent(axis) is not None for type in known)
+        and any(exponent_along(axis, operand, operand.type) is None for operand in operands)
     )
 
 
