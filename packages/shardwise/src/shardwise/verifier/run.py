@@ -14,6 +14,7 @@ import torch
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.interop.running.recording import Record
 from shardwise.interop.running.session import Partials
 from shardwise.worlds.failures import RankFailure, RankTimeout
 
@@ -22,6 +23,7 @@ from .comparison.notes import with_feed, with_notes
 from .distance.numbers import Numbers
 from .distance.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
 from .distance.steadiness import forget_unsteady
+from .layouts.initial_weights import InitialWeights, put_together
 from .records.failure import Failure
 from .records.intervention import Intervention
 from .records.options import TIMEOUT_S, VerifyOptions
@@ -31,9 +33,11 @@ from .records.references import DECIDE, References, save
 from .records.subject import Function, Subject
 from .runs.crash import crash_among, lost, unreadable
 from .runs.one_rank import merged_types, shown_mesh, with_derivatives
-from .runs.processes import alone_again, batches_of, run_both, run_ranks
+from .runs.plain_parameters import is_update
+from .runs.processes import alone_again, run_both, run_ranks, with_batches_of
 from .text import Verdict
 
+STARTED = "the ranks draw other initial weights than one rank does: it was given theirs, put together"
 MOVED = 3
 """How often the run on one rank is repeated with roundings."""
 FED = (
@@ -107,7 +111,9 @@ def verify_subject(
     runs, failure = run_both(subject, mesh, options, stage, references)
     own = runs[-1] if runs else None
     if failure is None and options.feed:
-        options = replace(options, changed=batches_of(runs[:-1]))
+        options = replace(options, changed=with_batches_of(runs[:-1], options.changed))
+    if failure is None and own is not None and options.changed is not None and not _keeps(options.changed, own):
+        failure = Failure("on one rank", "its parameters are not updates of the weights that it was given")
     if failure is None and against is not None and own is not None:
         against = replace(against, parameters=initial_parameters(own))
         runs, failure = _against(against, runs, mesh, options, stage)
@@ -119,7 +125,15 @@ def verify_subject(
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     numbers = compare(ranks, alone, rtol=options.rtol, mesh=mesh, spread=None if references else NoneMoved())
     drawn_alike = any(one.key.kind == "input" for one in numbers.disagreements)  # no feed makes that right
-    if numbers.parting is not None and not drawn_alike and options.feed is None and not references and against is None:
+    free = numbers.parting is not None and not drawn_alike and not references and against is None
+    if free and not numbers.disagreements and options.changed is None:
+        weights = put_together(ranks, alone, mesh)
+        started = None if weights is None else _started(weights, subject, mesh, options, stage)
+        if started is not None and not started.numbers.questions:
+            return replace(started, duration_s=time.perf_counter() - started_s)
+        if started is not None:
+            numbers = replace(numbers, questions=started.numbers.questions)
+    if free and options.feed is None:
         fed = _fed(subject, mesh, options, ranks, stage)
         if fed is not None and ((fed.numbers is not None and fed.numbers.disagreements) or not numbers.disagreements):
             return replace(fed, duration_s=time.perf_counter() - started_s)
@@ -159,6 +173,39 @@ def _fed(
     except SpmdValueError:  # what the ranks draw makes no global batch
         return None
     return None if fed.numbers is None or fed.numbers.parting is not None else fed
+
+
+def _started(
+    weights: InitialWeights,
+    subject: Subject,
+    mesh: Mapping[str, int],
+    options: VerifyOptions,
+    stage: Callable[[str], None],
+) -> Verdict | None:
+    """The verdict where one rank starts from the ranks' weights; None if it does not keep them, or the runs part still.
+
+    What disagrees is no more than a question if it is not certain how shards lie.
+    """
+    options = replace(options, changed=Intervention(weights=weights.values), show=False)
+    started = verify_subject(subject, mesh, options, stage=stage)
+    numbers = started.numbers
+    if started.failure is not None or numbers.parting is not None or not numbers.equal:
+        return None
+    if numbers.disagreements and not weights.certain:
+        first = numbers.disagreements[0]
+        what = f"{first.key.kind} {first.key.name} {first.said}"
+        asked = f"where one rank starts from the ranks' weights, one after the other, {what}"
+        return replace(started, numbers=replace(numbers, questions=(asked,)))
+    return replace(started, numbers=replace(numbers, notes=(*numbers.notes, STARTED)))
+
+
+def _keeps(changed: Intervention, alone: RankRun) -> bool:
+    """Does it train the weights that it was given, and not copies of its own that were made before?"""
+    ends = {one.key.name: one.value for one in alone.entries if isinstance(one, Record) and one.key.kind == "trained"}
+    return all(
+        end is None or name not in changed.weights or is_update(changed.weights[name], end)
+        for name, end in ends.items()
+    )
 
 
 def _against(

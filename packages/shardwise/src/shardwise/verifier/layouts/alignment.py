@@ -103,8 +103,8 @@ class Alignment:
         shares = [1.0]
         for at, part in enumerate(parts):
             if part.isdigit():
-                held: set[str] = set().union(*(_items(values, parts[:at]) for values in self._ranks))
-                shares.append(len(_items(self._alone, parts[:at])) / max(len(held), 1))
+                held: set[str] = set().union(*(items_of(values, parts[:at]) for values in self._ranks))
+                shares.append(len(items_of(self._alone, parts[:at])) / max(len(held), 1))
         return max(shares)
 
     def _is_constant(self, name: str) -> bool:
@@ -229,7 +229,7 @@ def is_constant(value: torch.Tensor) -> bool:
     return not value.numel() or bool((value == value.flatten()[0]).all())
 
 
-def _items(names: Iterable[str], path: Sequence[str]) -> set[str]:
+def items_of(names: Iterable[str], path: Sequence[str]) -> set[str]:
     """The items of the container at ``path`` that there are parameters of."""
     at = len(path)
     split = (name.split(".") for name in names)

@@ -1,4 +1,4 @@
-"""What is done to a run from outside: results moved by one rounding, and outputs of modules put right."""
+"""What is done to a run from outside: results moved, outputs of modules put right, batches and weights given."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class Intervention:
     ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
                   soon as that is recorded, so that no module inherits the errors of those before it.
     ``batches``   what DataLoaders give on one rank.
+    ``weights``   by name the initial weights of one rank, in place of those that it draws.
     """
 
     rounding: torch.dtype | None = None
     seed: int = 0
     fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)
     batches: Batches | None = None
+    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -54,12 +54,12 @@ def run_both(
         reference.require(options)
         runs = [reference.run]
     parts = [("on one rank", dict.fromkeys(mesh, 1)), ("on the mesh", dict(mesh))]
-    mesh_first = options.feed and options.changed is None
+    mesh_first = options.feed and (options.changed is None or options.changed.batches is None)
     for where, sizes in reversed(parts) if mesh_first else parts[len(runs) :]:
         stage(f"running {where}")
         if runs and (fed or mesh_first):
             changed = options.changed or Intervention()
-            given = replace(changed, fed=outputs_of(runs[0])) if fed else batches_of(runs)
+            given = replace(changed, fed=outputs_of(runs[0])) if fed else with_batches_of(runs, changed)
             options = replace(options, changed=given)
         try:
             ranks = run_ranks(subject, sizes, options)
@@ -115,9 +115,9 @@ def alone_again(
     return run if run.crash is None else None
 
 
-def batches_of(ranks: Sequence[RankRun]) -> Intervention:
-    """The run on one rank gets the batches that the ranks have drawn together."""
-    return Intervention(batches=merged([run.batches for run in ranks]))
+def with_batches_of(ranks: Sequence[RankRun], changed: Intervention | None) -> Intervention:
+    """``changed``, where the run on one rank gets the batches that the ranks have drawn together."""
+    return replace(changed or Intervention(), batches=merged([run.batches for run in ranks]))
 
 
 def _run_rank(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +41,9 @@ class OptimizerSteps:
         layouts: bool,
         sites: SiteRecorder | None,
         perturbation: Perturbation | None,
+        weights: Mapping[str, torch.Tensor],
     ) -> None:
+        self.weights = weights
         self.sites = sites
         self.perturbation = perturbation
         self.recorder = recorder
@@ -128,7 +130,7 @@ class OptimizerSteps:
         for name, parameter in self.names.parameters().items():
             if id(parameter) in new:
                 if parameter.numel():
-                    self._remember(name, parameter)
+                    self._start(name, parameter)
                 else:  # gathered where it is used, and taken apart again
                     self.awaited[id(parameter)] = name
                 if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
@@ -146,7 +148,7 @@ class OptimizerSteps:
                 with no_torch_function():
                     there = bool(x.numel()) and has_values(x)
                 if there:
-                    self._remember(self.awaited.pop(id(x)), x)
+                    self._start(self.awaited.pop(id(x)), x)
 
     def reach(self, leaves: Sequence[torch.Tensor]) -> None:
         """Backward is about to reach ``leaves``: which of them are parameters that no module's call has shown?"""
@@ -168,6 +170,14 @@ class OptimizerSteps:
         if not self.optimizers:
             for key in {id(leaf) for leaf in leaves} & set(self.remembered):
                 self._update(*self.remembered[key][:3])
+
+    def _start(self, name: str, parameter: torch.Tensor) -> None:
+        """``parameter`` has its initial value, before anything is computed of it; if one is given, it gets that."""
+        given, local = self.weights.get(name), local_tensor(parameter)
+        if given is not None and given.shape == local.shape:
+            with no_torch_function(), torch.no_grad():
+                local.detach().copy_(given)
+        self._remember(name, parameter)
 
     def _remember(self, name: str, parameter: torch.Tensor) -> None:
         """``parameter`` has its initial value."""

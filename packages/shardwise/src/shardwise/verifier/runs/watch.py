@@ -75,7 +75,8 @@ def watching(
     names = Names()
     perturbation = Perturbation.of(changed)
     feeding = Feeding(changed) if changed is not None and changed.fed else None
-    steps = OptimizerSteps(recorder, names, layouts, sites, perturbation)
+    weights = changed.weights if alone and changed is not None else {}
+    steps = OptimizerSteps(recorder, names, layouts, sites, perturbation, weights)
     made: Made = weakref.WeakValueDictionary()
     with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps, made)):
         handles: tuple[RemovableHandle, ...] = (
