@@ -7,8 +7,9 @@ from dataclasses import replace
 from shardwise.mesh.axis import MeshAxis
 
 from .links import UNIFORM, Links
-from .moves import Move, Problem, moves
+from .moves import Move, moves
 from .plans import Plan, RejectedPlan
+from .problem import Problem
 from .route import problem_of, steps_of
 from .shortest import shortest
 

@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 from .cuts import bits_of
-from .moves import DIGITS, Problem
+from .problem import DIGITS, Problem
 
 
 class Part(NamedTuple):
@@ -41,15 +41,16 @@ class CutLeft(NamedTuple):
 
     ``bits``    of the axes that cut.
     ``astray``, ``away``  of all dims together, and on how many dims, ``places``, there is one astray.
-    ``times``   at every level, if no sum is pending over its axes; ``time`` is their sum.
+    ``times``   at every level, if no sum is pending over its axes.
+    ``least``   if none is pending at all, as the digits of one number: time, collectives, and local steps.
     """
 
     bits: int
     astray: int
     away: int
     places: int
-    times: tuple[int, ...]
-    time: int
+    times: list[int]
+    least: int
 
 
 class Level(NamedTuple):
@@ -95,13 +96,14 @@ class Remaining:
             time, collectives, local = self._before_it_is_made(pending, number)
             return (time << DIGITS | collectives) << DIGITS | local
         cut = self.cuts.get(number) or self._cut(number)
-        collectives = self._rearranged(cut, waiting)
-        time = cut.time
-        if waiting:
-            collectives += self._collectives(waiting.bit_count())
-            time = 0 if problem.made else self._of_a_sum(waiting)
+        if not waiting:
+            return cut.least
+        collectives = self._rearranged(*cut[:4], waiting) + self._collectives(waiting.bit_count())
+        time = 0
+        if not problem.made:
+            time = self.sums.get(waiting) or self._of_a_sum(waiting)
             for level, slow in zip(self.levels, cut.times, strict=True):
-                if not problem.made and not level.bits & waiting:
+                if not level.bits & waiting:
                     time += slow
         return (time << DIGITS | collectives) << DIGITS | (self.cut_bits & ~cut.bits & ~pending).bit_count()
 
@@ -109,41 +111,44 @@ class Remaining:
         """What a cut says of the way to the goal, whatever is pending."""
         known, levels = self.parts.get, self.levels
         bits = astray = away = places = 0
-        held, bare, least = [1] * len(levels), [0] * len(levels), [0] * len(levels)
+        found = []
         for dim, entry in enumerate(self.problem.cuts.entries[number]):
             part = known((dim, entry)) or self._part(dim, entry)
+            found.append(part.levels)
             bits |= part.cut
-            if not part.astray:
-                for at, one in enumerate(part.levels):
-                    held[at] *= one[1]
-                continue
-            astray += part.astray
-            away += part.away
-            places += 1
-            for at, (_, has, lacks, off) in enumerate(part.levels):
-                held[at] *= has
-                if lacks > bare[at]:
-                    bare[at] = lacks
-                if off > least[at]:
-                    least[at] = off
+            if part.astray:
+                astray += part.astray
+                away += part.away
+                places += 1
         times = []
         for at, level in enumerate(levels):
-            lacks = max(level.needed - held[at], bare[at])
-            times.append(level.more * max(lacks // level.fast, least[at]))
-        found = self.cuts[number] = CutLeft(bits, astray, away, places, tuple(times), sum(times))
-        return found
+            held, lacks, least = 1, 0, 0
+            for of_levels in found:
+                _, has, bare, off = of_levels[at]
+                held *= has
+                if bare > lacks:
+                    lacks = bare
+                if off > least:
+                    least = off
+            if level.needed - held > lacks:
+                lacks = level.needed - held
+            times.append(level.more * max(lacks // level.fast, least))
+        collectives = self._rearranged(bits, astray, away, places, 0)
+        local = (self.cut_bits & ~bits).bit_count()
+        cut = self.cuts[number] = CutLeft(
+            bits, astray, away, places, times, (sum(times) << DIGITS | collectives) << DIGITS | local
+        )
+        return cut
 
     def _of_a_sum(self, waiting: int) -> int:
         """The time of what all ranks receive for a sum, shared alike; and a rank that needs an element receives it, or
         what it lacks of the sum. Over slow axes likewise, if the sum is over one of them."""
-        time = self.sums.get(waiting)
-        if time is None:
-            time = 0
-            for level in self.levels:
-                if level.bits & waiting:
-                    received = self._received(level.bits, waiting, level.places, level.needed)
-                    time += level.more * (received // level.fast)
-            self.sums[waiting] = time
+        time = 0
+        for level in self.levels:
+            if level.bits & waiting:
+                received = self._received(level.bits, waiting, level.places, level.needed)
+                time += level.more * (received // level.fast)
+        self.sums[waiting] = time
         return time
 
     def _received(self, axes: int, waiting: int, places: int, needed: int) -> int:
@@ -252,7 +257,7 @@ class Remaining:
         time = 0 if waiting else max(0, self.levels[0].needed - held) // sharing * self.levels[0].more
         return time, self._collectives(astray) + self._collectives(waiting), len(made)
 
-    def _rearranged(self, cut: CutLeft, waiting: int) -> int:
+    def _rearranged(self, bits: int, astray: int, away: int, places: int, waiting: int) -> int:
         """The fewest collectives that take axes off which stand where they do not stay, given that no byte more than
         the bound on bytes is received.
 
@@ -261,18 +266,18 @@ class Remaining:
         something at the goal. Where a sum over three ranks or more is pending, ranks that only hold copies have to take
         their share of it, which is gathered afterwards.
         """
-        least, ending = self._collectives(cut.astray), cut.away > 0
-        if ending and cut.places > 1:
+        least, ending = self._collectives(astray), away > 0
+        if ending and places > 1:
             return max(least, 2)
         if not self.exact:
             return least
         if waiting:
             addends = math.prod(size for axis, size in enumerate(self.problem.sizes) if waiting >> axis & 1)
-            sharing = self.moved & ~(cut.bits | self.cut_bits | waiting)
+            sharing = self.moved & ~(bits | self.cut_bits | waiting)
             at_once = self._collectives(waiting.bit_count()) == 1  # then all of them are summed alike
             mixed = at_once and waiting & self.cut_bits and waiting & ~self.cut_bits
             ending = ending or bool(sharing and addends > 2) or bool(mixed)
-        return max(least, ending + (cut.astray > cut.away))
+        return max(least, ending + (astray > away))
 
     def _collectives(self, axes: int) -> int:
         """The fewest that so many axes take."""

@@ -22,8 +22,9 @@ from shardwise.types.tensor_type import TensorType
 from .cost import itemsize
 from .cuts import Entries
 from .links import ATTOSECONDS, UNIFORM, Links
-from .moves import Move, Problem, State
+from .moves import Move
 from .plans import Plan, PlanStep
+from .problem import Problem, State
 from .shortest import shortest
 
 

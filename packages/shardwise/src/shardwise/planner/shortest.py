@@ -9,7 +9,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 
-from .moves import Approach, Fan, Move, Problem, fans
+from .moves import Approach, Fan, Move, fans
+from .problem import Problem
 from .remaining import Remaining
 
 Numbered = tuple[int, int]

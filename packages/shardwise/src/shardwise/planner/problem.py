@@ -1,0 +1,198 @@
+"""What a search over layouts is asked, with what its steps cost. A layout here is small integers.
+
+Axes are numbers. A state is (pending, entries): the bits of the axes over which a reduction is pending, and for every
+tensor dim the axes that cut it, outermost first. Every other axis holds equal tensors. R and I are one in a state,
+because they hold the same bits; which of them is meant is settled when the path is known (``route.py``).
+
+A shard is what ``torch.chunk`` cuts: ceil(length / ranks) elements, the last ranks have fewer or none. The rank that
+stands first in everything holds most, and lengths here are its lengths. What an exchange brings counts for a rank that
+needs as much and has least of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from .cuts import Cuts, Entries, bits_of, cuts_of
+
+State = tuple[int, Entries]
+Rates = tuple[tuple[int, int], ...]
+DIGITS = 12
+"""Bits for the collectives of a plan, and for its local steps."""
+ONE = 1 << DIGITS
+MOST_WAYS = 3000
+"""So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
+straight to the goal, and then a cheaper plan may exist."""
+
+
+class CollectiveGroup(NamedTuple):
+    """The ranks that a collective over some axes joins.
+
+    ``ranks``  how many.
+    ``rates``  attoseconds per message and per element of the slowest axis; of several, if none is the slowest in both.
+               Rates that are the same are one object.
+    ``price``  by the elements that a rank receives, what a collective costs that goes once round the ring.
+    """
+
+    ranks: int
+    rates: Rates
+    price: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that the cost of a path between two states depends on.
+
+    ``kinds``     the reduction that is pending over each axis; empty where none is at the start.
+    ``fixed``     bits of axes that no step touches: varying ones, and those pending at both ends.
+    ``made``      bits of axes that are pending at the goal and not at the start.
+    ``together``  the sets of axes, as bits, over which one collective can run; None: any.
+    ``weights``   attoseconds per byte over each axis; ``latencies`` attoseconds per message.
+    ``most``      no tensor on the way may have more elements.
+    """
+
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    start: State
+    goal: State
+    kinds: tuple[str, ...]
+    fixed: int
+    made: int
+    together: frozenset[int] | None
+    weights: tuple[int, ...]
+    latencies: tuple[int, ...]
+    most: int | None = None
+    cuts: Cuts = field(init=False, compare=False, repr=False)
+    even: bool = field(init=False, compare=False)
+    wide: bool = field(init=False, compare=False)
+    one_for_two: bool = field(init=False, compare=False)
+    _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
+    _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _shares: dict[int, int] = field(default_factory=dict, init=False, compare=False)
+    _remain: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, compare=False)
+    _same: dict[Rates, Rates] = field(default_factory=dict, init=False, compare=False)
+    _groups: dict[tuple[int, ...], CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole = math.prod(self.sizes)
+        dims = self._dims(whole)
+        moved = sum(1 for axis in range(len(self.sizes)) if not self.fixed >> axis & 1)
+        wide = math.prod(len(dims) + at for at in range(moved)) > MOST_WAYS
+        # What leads straight to one goal is of no use to another.
+        cuts = Cuts(dims, len(self.shape)) if wide else cuts_of(len(self.sizes), dims, len(self.shape))
+        object.__setattr__(self, "cuts", cuts)
+        object.__setattr__(self, "wide", wide)
+        # One exchange over the axes of two is possible, and no messages make it dearer.
+        one_for_two = self.together is None and not wide and not any(self.latencies)
+        object.__setattr__(self, "one_for_two", one_for_two)
+        object.__setattr__(self, "even", all(length % whole == 0 for length in self.shape))
+
+    def _dims(self, whole: int) -> tuple[int, ...]:
+        """The tensor dims that steps may cut: two at least, those that are cut at either end, and another one.
+
+        Of the others the one that is cut without remainder by most ranks is best, and of such the longest.
+        """
+        used = {dim for _, entries in (self.start, self.goal) for dim, entry in enumerate(entries) if entry}
+        others = [dim for dim in range(len(self.shape)) if dim not in used]
+        others.sort(key=lambda dim: (-math.gcd(self.shape[dim], whole), -self.shape[dim]))
+        return tuple(sorted(used | set(others[: max(1, 2 - len(used))])))
+
+    def length(self, dim: int, entry: tuple[int, ...]) -> int:
+        """How much of ``dim`` the first rank holds where ``entry`` cuts it."""
+        known = self._lengths.get((dim, entry))
+        if known is None:
+            known = -(-self.length(dim, entry[:-1]) // self.sizes[entry[-1]]) if entry else self.shape[dim]
+            self._lengths[dim, entry] = known
+        return known
+
+    def local_shape(self, state: State) -> tuple[int, ...]:
+        """The shape of the first rank's tensor."""
+        return tuple(self.length(dim, entry) for dim, entry in enumerate(state[1]))
+
+    def elements(self, entries: Entries) -> int:
+        """How many elements the first rank holds."""
+        return math.prod(itertools.starmap(self.length, enumerate(entries)))
+
+    def held(self, number: int) -> int:
+        """The same of the cut with that number."""
+        count = self._held.get(number)
+        if count is None:
+            count = self._held[number] = self.elements(self.cuts.entries[number])
+        return count
+
+    def share(self, bits: int) -> int:
+        """The least that the first rank holds where these axes cut: as much where shards are even."""
+        share = self._shares.get(bits)
+        if share is None:
+            ranks = math.prod(size for axis, size in enumerate(self.sizes) if bits >> axis & 1)
+            share = self._shares[bits] = -(-math.prod(self.shape) // ranks)
+        return share
+
+    def lacked(self, number: int, remnants: tuple[int, ...]) -> int:
+        """The most that a rank lacks of a first block, of which it has no less than these remnants, one on a dim."""
+        held = kept = self.held(number)
+        for remnant in remnants:
+            known = self._remain.get(remnant)
+            if known is None:
+                known = self._remain[remnant] = self._least(*self.cuts.remnants[remnant])
+            kept = kept * known[0] // known[1]
+        return held - kept
+
+    def _least(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, int]:
+        """The smallest piece of a first block that ``rest`` cuts, and how long the block is."""
+        length, ranks = self.length(dim, block), self.ranks(rest)
+        if length % ranks == 0:
+            return length // ranks, length or 1
+        pieces = {length}
+        for axis in rest[:-1]:
+            pieces = {piece for one in pieces for piece in _pieces(one, self.sizes[axis])}
+        return min([_last_piece(one, self.sizes[rest[-1]]) for one in pieces]), length
+
+    def ranks(self, axes: Iterable[int]) -> int:
+        """How many ranks ``axes`` have together."""
+        return math.prod([self.sizes[axis] for axis in axes])
+
+    def group(self, axes: tuple[int, ...]) -> CollectiveGroup | None:
+        """What a collective over ``axes`` joins; None if none can run over all of them."""
+        try:
+            return self._groups[axes]
+        except KeyError:
+            found = self._groups[axes] = self._group(axes)
+            return found
+
+    def _group(self, axes: tuple[int, ...]) -> CollectiveGroup | None:
+        if self.together is not None and len(axes) > 1 and bits_of(axes) not in self.together:
+            return None
+        ranks = self.ranks(axes)
+        pairs = {(self.latencies[axis], self.weights[axis] * self.itemsize) for axis in axes}
+        slowest = (max(pair[0] for pair in pairs), max(pair[1] for pair in pairs))
+        rates = (slowest,) if slowest in pairs else tuple(sorted(pairs))
+        priced = [((ranks - 1) * latency << 2 * DIGITS | ONE, each << 2 * DIGITS) for latency, each in rates]
+        price = partial(_at_rate, *priced[0]) if len(priced) == 1 else partial(_slowest, priced)
+        return CollectiveGroup(ranks, self._same.setdefault(rates, rates), price)
+
+
+def _at_rate(start: int, each: int, elements: int) -> int:
+    return start + elements * each
+
+
+def _slowest(rates: Iterable[tuple[int, int]], elements: int) -> int:
+    return max([start + elements * each for start, each in rates])
+
+
+def _pieces(length: int, ranks: int) -> set[int]:
+    """The lengths into which ``torch.chunk`` cuts."""
+    piece = -(-length // ranks)
+    return {max(0, min(piece, length - at * piece)) for at in (0, length // max(1, piece), ranks - 1) if at < ranks}
+
+
+def _last_piece(length: int, ranks: int) -> int:
+    """The shortest of them."""
+    return max(0, length - (ranks - 1) * -(-length // ranks))
