@@ -63,11 +63,17 @@ def test_a_page_says_what_lengths_shards_must_have(name, need):
     assert f"\n  d0: shards of {need}\n" in rules(name).stdout
 
 
+@pytest.mark.parametrize("name", ["aten.add.Tensor", "torch.ops.aten.add.Tensor", "aten::add_", "torch.Tensor.add_"])
+def test_an_operator_is_found_by_what_profilers_call_it(name):
+    assert rules(name).stdout == rules("add").stdout
+
+
 @pytest.mark.parametrize(
     ("op", "tries"),
     [
         ("matmull", "try shardwise rules matmul"),
         ("a b c", "try shardwise rules --about 'a b c'"),
+        ("torch.nn.Linear", "try shardwise rules linear"),
         ("", "try shardwise rules"),
     ],
 )

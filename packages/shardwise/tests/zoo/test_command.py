@@ -38,6 +38,12 @@ def test_a_page_has_words_numbers_and_code() -> None:
     assert "def parallel(" in page
 
 
+def test_a_mesh_on_which_it_cannot_run_has_no_command_but_the_reason() -> None:
+    page = shown("fsdp", "--mesh", "dp=3")
+    assert "Its own sizes do not run so: up is f64[16@dp, 12], and 16 is no multiple of 3 ranks." in page
+    assert "torchrun" not in page
+
+
 @pytest.mark.parametrize(
     ("name", "rank", "line"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 
 import click
@@ -16,6 +17,9 @@ Examples:
   shardwise rules all_reduce                   a collective: from type to type, and its gradient
   shardwise rules matmul                       one rule: law, dims, placements, gradients, costs, torch's way
 """
+_DISPATCHED = re.compile(r"(?:torch\.ops\.)?aten(?:::|\.)(\w+)(?:\.\w+)?")
+"""A name of the dispatcher, as profilers show it, with or without the overload."""
+_MODULES = re.compile(r"^(?:torch\.)?(?:nn\.functional\.|F\.|Tensor\.)?")
 
 
 @click.command(epilog=EPILOG)
@@ -46,15 +50,22 @@ def _page(op: str) -> str:
     from .pages.call_page import call_sections, called_example
     from .pages.rule_page import render
 
-    name = op.removeprefix("torch.").removeprefix("nn.functional.").removeprefix("F.").removeprefix("Tensor.")
+    dispatched = _DISPATCHED.fullmatch(op)
+    name = dispatched[1] if dispatched else _MODULES.sub("", op)
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
     if rule is None:
         known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
-        near = difflib.get_close_matches(name, known, 3) or (["--about " + shlex.quote(name)] if name else [""])
+        near = difflib.get_close_matches(name, known, 3) or difflib.get_close_matches(_last(name), known, 3)
+        near = near or (["--about " + shlex.quote(name)] if name else [""])
         tries = ", or ".join(f"shardwise rules {one}".rstrip() for one in near)
         raise click.UsageError(f"no rule for {op!r}; try {tries}")
     example, recorded = called_example(rule)
     return "\n\n".join([render(rule, example), *call_sections(rule, example, recorded)])
+
+
+def _last(name: str) -> str:
+    """``linear`` of ``nn.Linear``: a module is called as its function is, but for capitals."""
+    return name.rpartition(".")[2].lower()
 
 
 def _listing(about: str | None) -> str:

@@ -107,7 +107,8 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     for axis, elements in found.traffic(sizes).items():
         yield f"  receives  {elements * BYTES:,.0f} bytes a step over {axis}"
     yield ""
-    yield from _commands(found, sizes)
+    misfit = found.program.misfit(sizes)
+    yield from _commands(found, sizes) if misfit is None else [f"Its own sizes do not run so: {misfit}."]
     yield ""
     yield found.code
 

@@ -12,6 +12,8 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, show
 from .axis import MeshAxis
 
 MOST_RANKS = 2**20
+MOST_LETTERS = 4000
+"""In one text; Python refuses to read numbers of some more digits."""
 EXAMPLE = "write it like dp=2,tp=4, outermost axis first"
 
 
@@ -24,6 +26,8 @@ class MeshShape:
     @classmethod
     def parse(cls, text: str) -> MeshShape:
         """The shape that ``text`` says. Errors: SW903 with what is wrong and how it is written."""
+        if len(text) > MOST_LETTERS:
+            raise SpmdValueError(f"a mesh of {len(text)} letters is none that was written: {EXAMPLE}", code="SW903")
         axes: dict[str, int] = {}
         for part in text.split(","):
             name, equals, size = (piece.strip() for piece in part.partition("="))

@@ -184,6 +184,7 @@ class _Reader:
         self.scale: dict[Any, int] = {}
         # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
         self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
+        self.names = [name for name, _ in self.axes]
 
     def typed_shape(self) -> TypedShape:
         dtype = self.match(_DTYPE, "a dtype like f32, bf16 or i64")
@@ -211,7 +212,9 @@ class _Reader:
     def size(self) -> int:
         if re.compile(rf"[0-9]{{{_DIGITS + 1}}}").match(self.text, self.at):
             raise self.error(f"a size of at most {_DIGITS} digits")
-        return int(self.match("[0-9]+", "the size of a dim"))
+        is_axis = self.rest().startswith(tuple(self.names))
+        several = " (several axes that cut one dim are written 8@(dp,tp))" if is_axis else ""
+        return int(self.match("[0-9]+", f"the size of a dim{several}"))
 
     def entry(self) -> object:
         if not self.skip("("):
@@ -239,13 +242,17 @@ class _Reader:
             if not first:
                 self.match(",", "',' or '}'")
             first = False
-            axis = self.axis()
+            self.rest()
+            before, axis = self.at, self.axis()
             if axis in placements and axis not in cut:
+                self.at = before
                 raise self.error("an axis that was not given yet")
             self.match(":", "':'")
-            word = self.match(r"P\((?:max|min|avg)\)|[RIVP?]", "R, I, V, P, P(max), P(min), P(avg) or ?")
+            sharded = " (S(i) is written at the dim, as in f32[8@dp])" if self.rest().startswith("S") else ""
+            word = self.match(r"P\((?:max|min|avg)\)|[RIVP?]", f"R, I, V, P, P(max), P(min), P(avg) or ?{sharded}")
             if axis in cut and word != "V":
-                raise self.error("an axis that was not given yet")
+                self.at = before
+                raise self.error("an axis that cuts no dim: one that does is V")
             placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
             factor = re.compile(r"([*/])n(?:\^([0-9]{1,9}))?").match(self.text, self.at)
             if factor is not None:
@@ -258,7 +265,9 @@ class _Reader:
             if self.text.startswith(name, self.at):
                 self.at += len(name)
                 return axis
-        raise self.error(f"one of the axes {', '.join(sorted(name for name, _ in self.axes)) or '(none)'}")
+        if not self.axes:
+            raise self.error("no axis, because there is no mesh that has any,")
+        raise self.error(f"one of the axes {', '.join(sorted(self.names))}")
 
     def rest(self) -> str:
         """What is left, with leading blanks skipped."""
