@@ -66,7 +66,7 @@ VERIFIER_ORDER = (
 CLI_ORDER = (
     *("options", "pages", "runs"),
     *("check", "cost", "doctor", "draw", "einsum", "explain", "infer", "lsp", "mcp", "mesh", "plan", "rules"),
-    *("verify", "zoo", "main"),
+    *("verify", "zoo", "main", "start"),
 )
 """Those of cli/: what commands share, then the commands, which the first module calls."""
 ORDERS = {

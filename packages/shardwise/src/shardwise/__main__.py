@@ -7,6 +7,6 @@ if not sys.flags.safe_path:
     # Python has put the current folder first, where a click.py of the program's would be taken for ours.
     sys.path[0] = os.path.dirname(sys.executable)
 
-from shardwise.cli.main import main
+from shardwise.cli.start import main
 
 main()

@@ -107,6 +107,21 @@ def test_findings_before_a_crash_are_reported(project):
     assert "SW910 script-error: the program raised ValueError" in result.stdout
 
 
+def test_a_finding_that_ends_the_program_is_told_once(project):
+    other = 'init_device_mesh("cuda", (8,), mesh_dim_names=("ep",))\n'
+    result = project.check_source(f"{other}{CLEAN}    all_reduce(y, 'ep', src=P, dst=R)\n")
+    assert result.exit_code == 1
+    assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith("SW")] == ["SW902"]
+    assert "= note: the program ends with this exception: what comes after it was not checked" in result.stdout
+    assert "= help: with set_current_mesh(...): around this line, with the mesh that has 'ep'" in result.stdout
+
+
+def test_what_is_advised_names_the_mesh_that_the_program_makes(project):
+    made = 'from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh("cuda", (2, 4)'
+    result = project.check_source(f'{made}, mesh_dim_names=("dp", "tp"))\n', typed=False)
+    assert "shardwise verify train.py --mesh dp=2,tp=4 compares the numbers" in result.stdout
+
+
 @pytest.mark.parametrize("ending", ["sys.exit()", "sys.exit(0)", "os._exit(0)"])
 def test_a_program_that_exits_with_success_has_ended_normally(project, ending):
     result = project.check_source(f"{CLEAN}\nimport os, sys\n{ending}\n")
@@ -138,7 +153,7 @@ def test_an_error_of_usage_inside_the_program_is_a_finding_and_ends_it(project):
     result = project.check_source("from shardwise import MeshAxis\nMeshAxis.of('tp')\n")
     assert result.exit_code == 1
     assert "--> train.py:7:1" in result.stdout
-    assert "SW910 script-error" in result.stdout
+    assert "the program ends with this exception: what comes after it was not checked" in result.stdout
 
 
 def test_a_mesh_too_big_for_the_world_shows_the_arithmetic(project):

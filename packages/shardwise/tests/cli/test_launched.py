@@ -128,7 +128,8 @@ def test_a_wrong_gradient_is_found_and_shown(project, launcher):
     ended = verified(project, "gradient", launcher)
     assert ended.returncode == 1
     lines = ended.stdout.splitlines()
-    assert lines[0] == "wrong numbers: gradient of up in step 1 differs from the run on one rank"
+    said = "gradient of up in step 1 differs from the run on one rank: 3 times as much throughout"
+    assert lines[0] == f"wrong numbers: {said}"
     assert any("optimizer.step()" in line for line in lines)
     assert any("3 times as much throughout" in line for line in lines)
     assert "pieces along dim 0 over tp" in ended.stdout

@@ -31,6 +31,13 @@ def start(folder, *arguments):
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_ctrl_c_while_the_command_is_loading_leaves_no_traceback():
+    interrupted = "import sys\nclass Interrupted:\n    def find_spec(name, *_):\n        raise KeyboardInterrupt\n"
+    start = "import shardwise.cli.start as it\nsys.meta_path.insert(0, Interrupted)\nit.main()\n"
+    ended = subprocess.run([sys.executable, "-c", interrupted + start], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "shardwise: interrupted before anything was checked\n")
+
+
 @pytest.mark.parametrize("swallowed", [False, True], ids=["not swallowed", "swallowed by the script"])
 def test_ctrl_c_reports_what_was_found_until_then(project, swallowed):
     wait = 'print("ready", flush=True)\ntime.sleep(60)\n'

@@ -81,6 +81,11 @@ def test_what_a_program_needs_that_ended_early_is_told(said: str, way: str) -> N
     assert told.startswith(way)
 
 
+def test_a_script_that_ends_itself_is_told_where_its_arguments_go() -> None:
+    (told,) = ways_on("SystemExit(3)", "a.py", "shardwise check a.py")
+    assert "after --: shardwise check a.py -- ARGUMENTS" in told
+
+
 def test_of_other_endings_nothing_is_guessed() -> None:
-    for said in ("SystemExit(1)", "ValueError: no gpu", "SystemExit('guppy')"):
+    for said in ("SystemExit(None)", "ValueError: no gpu", "SystemExit('guppy')"):
         assert ways_on(said, "a.py", "shardwise check a.py") == ()

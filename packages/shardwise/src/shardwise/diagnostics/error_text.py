@@ -65,6 +65,8 @@ def ways_on(said: str, script: str, command: str) -> tuple[str, ...]:
         return (f"run it as a module of its package: {command.replace(script, f'-m {module}', 1)}",)
     if said.startswith("SystemExit") and re.search(r"\b(?:cuda|gpus?)\b", said, re.IGNORECASE):
         return ("everything runs on the CPU here, whatever device is named: go on without a GPU, or do not ask",)
+    if re.fullmatch(r"SystemExit\(\d+\)", said):  # a text says itself what is the matter
+        return (f"the script ends itself there; what it asks for as an argument goes after --: {command} -- ARGUMENTS",)
     return ()
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .fix import Fix
 
 WIDTH = 120
+ENDS_PROGRAM = "the program ends with this exception: what comes after it was not checked"
+"""A fact of the finding with which a program ends."""
 _MODULES = 3
 
 

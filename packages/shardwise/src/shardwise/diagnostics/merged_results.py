@@ -33,6 +33,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         stopped=_stopped(results),
         duration_s=max((run.duration_s for run in runs), default=0.0),
         mesh=next((run.mesh for run in runs if run.mesh), ""),
+        own_mesh=next((run.own_mesh for run in runs if run.own_mesh), ""),
         script=next((run.script for run in runs if run.script), ""),
         ranks=ranks,
         collectives=collectives,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from .codes import Severity
 from .error_text import ways_on
-from .finding import Finding
+from .finding import ENDS_PROGRAM, Finding
 from .run_record import RunRecord
 from .source import Site
 from .source_location import SourceLocation
@@ -145,6 +145,7 @@ class RunResult:
     ``not_followed``   parts of the library that the installed torch does not let us follow.
     ``stopped``        why the program did not run to its end; None if it did.
     ``mesh``           the mesh as printed, e.g. ``dp=2, tp=2``.
+    ``own_mesh``       the first that the program has made itself, printed alike.
     ``rank``           the rank that was checked; None if that has no meaning, or there were several.
     ``ranks``          the ranks that were checked and compared with each other, if there were several.
     ``collectives``    how many collectives and messages they issued, all together.
@@ -175,6 +176,7 @@ class RunResult:
     ignores: tuple[IgnoreSeen, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     gone: tuple[str, ...] = ()
+    own_mesh: str = ""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -209,10 +211,16 @@ class RunResult:
             )
         return None
 
+    @property
+    def ends_with_error(self) -> bool:
+        """Is one of the errors the exception with which the program ended? It says so itself."""
+        return self.stopped is not None and any(ENDS_PROGRAM in finding.facts for finding in self.errors)
+
     def command(self, name: str) -> str:
-        """The command that runs this program on a mesh."""
+        """The command that runs this program on a mesh: that of the command line, else the program's own."""
         script = self.script if self.script.startswith("-m ") else shlex.quote(self.script)
-        return f"shardwise {name} {script if self.script else 'SCRIPT'} --mesh {self.mesh.replace(', ', ',') or 'dp=2'}"
+        mesh = (self.mesh or self.own_mesh).replace(", ", ",") or "dp=2"
+        return f"shardwise {name} {script if self.script else 'SCRIPT'} --mesh {mesh}"
 
     @property
     def inconclusive(self) -> bool:
@@ -286,6 +294,7 @@ class Collector:
     """Gathers one run. Several threads may write into one collector."""
 
     mesh: str = ""
+    own_mesh: str = ""
     script: str = ""
     rank: int | None = None
     coverage: Coverage = Coverage()
@@ -381,6 +390,7 @@ class Collector:
                 stopped=self._stopped,
                 duration_s=time.perf_counter() - self._started_s,
                 mesh=self.mesh,
+                own_mesh=self.own_mesh,
                 script=self.script,
                 rank=self.rank,
                 coverage=self.coverage,

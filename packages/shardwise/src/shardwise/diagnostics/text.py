@@ -37,7 +37,7 @@ def render_result(
     more = rest(len(result.findings), limits.findings, "finding", "findings")
     if more:
         blocks.append([[("quiet", more)]])
-    if result.ending is not None:
+    if result.ending is not None and not result.ends_with_error:
         blocks.append(finding_lines(result.ending, width, root, limits))
     if result.no_rule_ops:
         blocks.append(_no_rule_ops(result, limits))

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 from shardwise.types.aliases import MeshArgument
+from shardwise.types.axis_names import note_names
 from shardwise.types.tensor_type import constant_type
 
 from .axis import MeshAxis
@@ -31,6 +32,7 @@ def mesh_of(axes: MeshArgument | None) -> CurrentMesh:
     parts = _read(axes)
     kept = frozenset(axis for axis in parts.axes if axis.size() > 1)
     ordered = outermost_first(kept)
+    note_names(parts.names)
     check_orthogonal(ordered, "the mesh", parts.names)
     return CurrentMesh(
         axes=kept,

@@ -26,6 +26,8 @@ def made_meshes() -> Iterator[list[CurrentMesh]]:
         axes = mesh.all_names.items()
         if axes and not any(axes <= other.all_names.items() for other in found):
             found[:] = [*(other for other in found if not other.all_names.items() <= axes), mesh]
+        if before is not None:
+            before(mesh)
 
     before, _Listening.told = _Listening.told, told
     try:

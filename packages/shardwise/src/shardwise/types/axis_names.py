@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardwise.diagnostics.errors import SpmdTypeError
 
@@ -22,6 +22,12 @@ class _Local(threading.local):
 
 
 _local = _Local()
+_of_any_mesh: set[str] = set()
+
+
+def note_names(names: Iterable[str]) -> None:
+    """Some mesh has axes of these names, whether or not it will be current."""
+    _of_any_mesh.update(names)
 
 
 def set_name_scopes(scopes: Scopes) -> None:
@@ -57,8 +63,7 @@ def _unknown_name(name: str, scopes: Scopes) -> SpmdTypeError:
     listed = f"its axes are {', '.join(map(repr, known))}" if known else "its axes have no names"
     hidden = any(name in outer for outer in scopes[1:])
     note = f"; note: an outer mesh has {name!r}, but the current mesh hides it" if hidden else ""
-    return SpmdTypeError(
-        f"the current mesh has no axis named {name!r}; {listed}{note}",
-        code="SW902",
-        help=tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1)),
-    )
+    help = tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1))
+    if name in _of_any_mesh:  # it is spelled right
+        help = (f"with set_current_mesh(...): around this line, with the mesh that has {name!r}",)
+    return SpmdTypeError(f"the current mesh has no axis named {name!r}; {listed}{note}", code="SW902", help=help)

@@ -96,12 +96,12 @@ def _numbers(verdict: Verdict, width: int, root: str, limits: Limits | None) -> 
     if verdict.failure is not None:
         yield [*_failed(verdict.failure, width, root), *_how_to_compare_ranks(verdict)]
         return
-    first, *others = (*([numbers.origin] if numbers.origin is not None else []), *numbers.disagreements) or (None,)
+    first, others = numbers.lead, numbers.others
     if first is not None:
-        yield _first(first, verdict.mesh, width, root)
+        yield _first(first, numbers, verdict.mesh, width, root)
     if numbers.module is not None and numbers.module is not first:
         yield _module(numbers.module, verdict.mesh)
-    if numbers.backward is not None:
+    if numbers.backward is not None and numbers.backward.wrong is not first:
         yield _backward(numbers.backward, width, root)
     if others and limits is not None:
         yield _further(others, root, limits)
@@ -134,16 +134,22 @@ def _failed(failure: Failure, width: int, root: str) -> list[Line]:
     return [*lines, *([("", f"  {safe_str(line)}")] for line in failure.details.splitlines())]
 
 
-def _first(wrong: ValueDisagreement, mesh: str, width: int, root: str) -> list[Line]:
-    key = wrong.key
-    lines: list[Line] = [[("error", "wrong numbers"), ("strong", f": {_named(key)} {safe_str(wrong.said)}")]]
+def _first(wrong: ValueDisagreement, numbers: Numbers, mesh: str, width: int, root: str) -> list[Line]:
+    """What the mistake is nearest to, as far as the numbers tell. The first line stands alone in the log of a CI."""
+    told = f"{_named(wrong.key)} {safe_str(wrong.said)}"
+    if numbers.why:
+        told = f"{safe_str(numbers.why)}; {told}"
+    elif wrong.hint and _is_factor(wrong):
+        told += f": {safe_str(wrong.hint.partition(':')[0])}"
+    lines: list[Line] = [[("error", "wrong numbers"), ("strong", f": {told}")]]
+    backward = numbers.backward if numbers.backward is not None and numbers.backward.wrong is wrong else None
+    location = numbers.why_at or (wrong.key.location or wrong.use if backward is None else backward.use)
     margin = " "
-    if key.location is not None:
-        lines += _shown_source(key.location, width, root)
-        margin = " " * len(str(key.location.line))
-    for kind, text in _facts(wrong, mesh):
-        lines.append([("gutter", f"{margin} = "), ("strong", f"{kind}: "), ("", text)])
-    return lines
+    if location is not None:
+        lines += _shown_source(location, width, root)
+        margin = " " * len(str(location.line))
+    facts = [*([("used", _behind(backward))] if backward is not None else []), *_facts(wrong, mesh)]
+    return [*lines, *([("gutter", f"{margin} = "), ("strong", f"{kind}: "), ("", text)] for kind, text in facts)]
 
 
 def _module(wrong: ValueDisagreement, mesh: str) -> list[Line]:
@@ -156,10 +162,13 @@ def _backward(found: FirstInBackward, width: int, root: str) -> list[Line]:
     lines: list[Line] = [[("strong", "first in backward: "), ("", f"{_named(found.wrong.key)}, of what is used here")]]
     if found.use is not None:
         lines += _shown_source(found.use, width, root)
-    said = f"right are those of what is used behind it: {listed([safe_str(name) for name in found.right])}"
-    if not found.right:
-        said = "no gradient is known to be right that backward computes before it"
+    said = "no gradient is known to be right that backward computes before it"
     return [*lines, [("gutter", "  = "), ("strong", "gradients: "), ("", said)]]
+
+
+def _behind(found: FirstInBackward) -> str:
+    right = listed([safe_str(name) for name in found.right])
+    return f"here; backward goes wrong behind it, as the gradients of what is used later are right: {right}"
 
 
 def _shown_source(location: SourceLocation, width: int, root: str) -> list[Line]:
@@ -180,7 +189,11 @@ def _facts(wrong: ValueDisagreement, mesh: str) -> Iterator[tuple[str, str]]:
         size = f"by up to {found.largest:.3g} where the largest is {found.scale:.3g}"
         yield "all", f"{found.count} of {counted(found.total, 'element')} differ, {size}"
     if wrong.hint:
-        yield "help" if found is None or found.factor is None else "factor", wrong.hint
+        yield "factor" if _is_factor(wrong) else "help", wrong.hint
+
+
+def _is_factor(wrong: ValueDisagreement) -> bool:
+    return wrong.difference is not None and wrong.difference.factor is not None and wrong.against is Against.ALONE
 
 
 def _first_element(wrong: ValueDisagreement, found: Difference, mesh: str) -> str:
@@ -321,5 +334,7 @@ def _types_line(types: RunResult) -> Line:
     if types.errors:
         return [("strong", "types:   "), ("error", counted(len(types.errors), "error")), ("", f"; {checked}")]
     if types.exit_code is ExitCode.BROKEN:
-        return [("strong", "types:   "), ("warning", "nothing was checked"), ("", "; no operation has typed operands")]
+        none = "the program writes no types, and shardwise check takes those of wrappers"
+        why = none if types.stopped is None or types.ending is None else types.ending.message
+        return [("strong", "types:   "), ("warning", "nothing was checked"), ("", f"; {why}")]
     return [("strong", "types:   "), ("good", "clean"), ("", f"; {checked}")]

@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
@@ -20,6 +21,7 @@ from shardwise.diagnostics.error_text import (
     traceback_of,
 )
 from shardwise.diagnostics.errors import SpmdTypeError, attach
+from shardwise.diagnostics.finding import ENDS_PROGRAM
 from shardwise.diagnostics.printing.printable import safe_repr
 from shardwise.diagnostics.result import Collector, StopReason
 from shardwise.host.blame import is_ours
@@ -44,7 +46,8 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
     except SyntaxError as error:
         collector.stop(StopReason.SCRIPT_ERROR, in_one_line(error), syntax_location(error) or location_of(error))
     except SpmdTypeError as error:
-        collector.add(attach(error, location=location_of(error)))
+        finding = attach(error, location=location_of(error))
+        collector.add(replace(finding, facts=(*finding.facts, ENDS_PROGRAM)))
         collector.stop(StopReason.SCRIPT_ERROR, type(error).__name__, location_of(error))
     except CutOff:
         pass  # what keeps this rank waiting is a finding about all of them

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -30,7 +31,8 @@ from shardwise.host.program import Program
 from shardwise.host.reached_comments import noting_comments
 from shardwise.interop.calls.tracing import trace
 from shardwise.interop.running.session import Partials
-from shardwise.mesh.entry import set_current_entry
+from shardwise.mesh.entry import CurrentMesh, set_current_entry
+from shardwise.mesh.made_meshes import made_meshes
 from shardwise.mesh.program import MeshFollower
 from shardwise.mesh.shape import MeshShape
 from shardwise.planner.links import NamedLinks
@@ -98,6 +100,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
         loaded = program.load()
         with (
             signals(interrupted),
+            made_meshes() as made,
             _world(options, recorder),
             trace(options.trace),
             checking(
@@ -114,7 +117,10 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
         ):
             session.links = options.links
             guard.counting(lambda: session.checked)
-            program.run(loaded)
+            try:
+                program.run(loaded)
+            finally:
+                collector.own_mesh = _own_mesh(made)
     collector.ignores = comments.result()
     return collector.result()
 
@@ -144,6 +150,13 @@ def _tell_coverage(collector: Collector, options: CheckOptions, coverage: Covera
 
 def _shown_mesh(options: CheckOptions) -> str:
     return str(options.mesh).replace(",", ", ") if options.mesh is not None else ""
+
+
+def _own_mesh(made: Sequence[CurrentMesh]) -> str:
+    """The largest of the meshes that the program has made, the first of several; empty if it has made none."""
+    sizes = [{name: axis.size() for name, axis in mesh.all_names.items()} for mesh in made]
+    largest = max(sizes, key=lambda one: math.prod(one.values()), default={})
+    return ", ".join(f"{name}={size}" for name, size in largest.items())
 
 
 def _status(checked_ops: int, collector: Collector) -> str:

@@ -21,9 +21,9 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..distance.difference import difference, is_same
 from ..distance.hints import hint_for
-from ..distance.numbers import Against, NotCompared, Numbers, ValueDisagreement
+from ..distance.numbers import GRADIENTS, Against, NotCompared, Numbers, ValueDisagreement
 from ..distance.spread import Spread
-from ..distance.tolerance import GRADIENTS, Tolerance
+from ..distance.tolerance import Tolerance
 from ..distance.value_comparison import together
 from ..layouts.copied_parts import with_copies_named
 from ..layouts.declared import KnownLayouts, loose_axes
@@ -34,6 +34,7 @@ from ..layouts.shared_draws import shared_out
 from ..records.record import RankRun
 from .backward_order import first_in_backward
 from .clipped_gradients import with_clipped_last
+from .forward_order import first_module, with_use
 from .notes import with_convention
 from .partings import Partings
 
@@ -118,6 +119,7 @@ class _Comparison:
             if key.kind == "declared":
                 self.partings.just_drawn = False
             if isinstance(verdict, ValueDisagreement):
+                verdict = with_use(verdict, self.ranks) if key.kind == "input" else verdict
                 (modules if key.kind == "module" else disagreements).append(verdict)
             elif isinstance(verdict, NotCompared):
                 if key.kind not in ("result", "module", "evaluation", "read", "clip"):
@@ -128,27 +130,17 @@ class _Comparison:
                 replicas += verdict == "replicas"
         if self.observed is not None:  # what only a later rank has comes behind everything of the first
             disagreements.sort(key=self.observed.place_of)
-        module = self._first_module(modules, disagreements)
         numbers = Numbers(
             equal,
             replicas,
             tuple(disagreements),
             tuple(not_compared),
             self.partings.first,
-            module=module,
+            module=first_module(modules, disagreements, self.observed, self.ranks),
             backward=first_in_backward(judged, self.ranks),
             gradients=gradients,
         )
         return with_convention(with_clipped_last(numbers), self.runs[:-1], self.runs[-1], self.axes)
-
-    def _first_module(
-        self, modules: Sequence[ValueDisagreement], others: Sequence[ValueDisagreement]
-    ) -> ValueDisagreement | None:
-        """The first module that is wrong for its own sake, and not because a step before it was."""
-        if self.observed is None:
-            return None
-        step = min((self.observed.step_of(other.key) for other in others), default=0)
-        return next((module for module in modules if self.observed.step_of(module.key) <= step), None)
 
     def _keys(self) -> Iterator[Key]:
         """Of every record of any run: in the order of the first rank that has it."""

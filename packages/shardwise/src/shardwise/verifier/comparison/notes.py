@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import torch
 
+from shardwise.diagnostics.finding import absolute_root, location_text
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import IN_EVALUATION, Key, Record
 from shardwise.mesh.axis import MeshAxis
 
 from ..distance.hints import size_named
-from ..distance.numbers import Against, Numbers, ValueDisagreement
-from ..distance.tolerance import GRADIENTS
+from ..distance.numbers import GRADIENTS, Against, Numbers, ValueDisagreement
 from ..records.batches import is_shared
 from ..records.record import RankRun, initial_parameters
 from .own_counts import own_counts_note
@@ -32,9 +32,23 @@ _SAME_UPDATE = 0.05
 def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
     """``numbers`` with what two runs say beside them, and where something is wrong, with what may be why."""
     notes = [*numbers.notes, *ranks[0].narrow_sums, *_untrained(ranks, alone)]
-    if numbers.disagreements:
-        notes += [*settings_note(ranks, alone), *own_counts_note(numbers, ranks, alone)]
-    return replace(numbers, notes=tuple(notes), questions=(*numbers.questions, *_same_data(ranks, alone)))
+    numbers = replace(numbers, questions=(*numbers.questions, *_same_data(ranks, alone)))
+    lead = numbers.lead
+    if lead is None:
+        return replace(numbers, notes=tuple(notes))
+    counts, settings = own_counts_note(numbers, ranks, alone), settings_note(ranks, alone)
+    if settings is not None:
+        step, taken, further = settings
+        at = "" if step.location is None else f" ({location_text(step.location, absolute_root(None))})"
+        notes.append(f"step {step.step + 1}{at} {taken}: {further}")
+        if lead.key.nth > step.step + 1 or lead.key.kind in ("trained", "updated"):
+            numbers = replace(numbers, why=f"step {step.step + 1} {taken}", why_at=step.location)
+    if counts is not None:
+        said, further = counts
+        notes.append(f"{said}: {further}")
+        if lead.key.kind == "loss" and not numbers.why:
+            numbers = replace(numbers, why=said)
+    return replace(numbers, notes=tuple(notes))
 
 
 def _same_data(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:

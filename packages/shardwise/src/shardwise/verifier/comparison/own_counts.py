@@ -17,28 +17,28 @@ _SHARE = 0.02
 """The weighted mean is the loss of one rank if it is so much nearer to it than the plain one."""
 
 
-def own_counts_note(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
-    """What there is to say of the first loss that is wrong, if that is why; nothing otherwise."""
+def own_counts_note(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, str] | None:
+    """What there is to say of the first loss that is wrong, if that is why, and what else; None otherwise."""
     losses = (one.key for one in numbers.disagreements if one.key.kind == "loss" and one.against is Against.ALONE)
     key = next(losses, None)
     if key is None:
-        return ()
+        return None
     counts = [run.divisors[key] for run in ranks if key in run.divisors]
     if len(set(counts)) < 2:
-        return ()
+        return None
     values = [value for run in ranks if (value := _value(run, key)) is not None]
     expected = _value(alone, key)
     if expected is None or len(counts) != len(values):
-        return ()
+        return None
     weighted = math.fsum(map(math.prod, zip(counts, values, strict=True))) / math.fsum(counts)
     plain = math.fsum(values) / len(values)
     if abs(weighted - expected) > _SHARE * abs(plain - expected):
-        return ()
+        return None
     each = ", ".join(f"{count:.6g}" for count in counts)
     return (
-        f"every rank divides its loss by a number of its own ({each}): weighted by these, the losses are that of one "
-        "rank. Divide the sum by what all ranks have together (an all_reduce of the number), times the number of ranks "
-        "where gradients are averaged, as DDP and FSDP do",
+        f"every rank divides its loss by a number of its own ({each})",
+        "weighted by these, the losses are that of one rank. Divide the sum by what all ranks have together (an "
+        "all_reduce of the number), times the number of ranks where gradients are averaged, as DDP and FSDP do",
     )
 
 

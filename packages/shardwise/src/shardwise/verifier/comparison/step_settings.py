@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardwise.diagnostics.finding import absolute_root, location_text
 from shardwise.interop.running.recording import StepSettings
 
 from ..records.record import RankRun
@@ -17,20 +16,21 @@ _Different = tuple[StepSettings, str, float, float]
 """A step, the name of a setting, its value, and that on one rank."""
 
 
-def settings_note(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
-    """What there is to say of the first such step; nothing if there is none."""
+def settings_note(ranks: Sequence[RankRun], alone: RankRun) -> tuple[StepSettings, str, str] | None:
+    """The first such step, how it is taken, and what else there is to say of it; None if there is none."""
     found = {run.rank: next(_differing(run.settings, alone.settings), None) for run in ranks}
     rank, first = next(((rank, one) for rank, one in found.items() if one is not None), (0, None))
     if first is None:
-        return ()
+        return None
     step, name, here, there = first
-    where = "" if step.location is None else f" ({location_text(step.location, absolute_root(None))})"
     every = all(one is not None and one[1:] == first[1:] for one in found.values())
-    return (
-        f"step {step.step + 1}{where} is taken with {name} {here:.6g}{'' if every else f' on rank {rank}'}, and on one "
-        f"rank with {name} {there:.6g}: that alone makes what comes after it differ. A setting that is meant to follow "
-        "the number of ranks is compared by giving both runs the same value",
+    whose = "" if every else f" on rank {rank}"
+    taken = f"is taken with {name} {here:.6g}{whose}, and on one rank with {name} {there:.6g}"
+    further = (
+        "that alone makes what comes after it differ. A setting that is meant to follow the number of ranks is "
+        "compared by giving both runs the same value"
     )
+    return step, taken, further
 
 
 def _differing(steps: Sequence[StepSettings], alone: Sequence[StepSettings]) -> Iterator[_Different]:

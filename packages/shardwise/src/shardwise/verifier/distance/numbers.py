@@ -36,6 +36,7 @@ class ValueDisagreement:
     ``said``        the disagreement in a sentence, without the numbers.
     ``hint``        what a clean factor suggests; empty if there is none.
     ``near``        it is known how the tensor lies, and its values are nearly right.
+    ``use``         of the input or output of a module, where the program calls it.
     """
 
     key: Key
@@ -49,6 +50,7 @@ class ValueDisagreement:
     said: str
     hint: str = ""
     near: bool = False
+    use: SourceLocation | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ _REMEDIES = {
 }
 
 
+GRADIENTS = ("gradient", "left")
+_AFTER_MODULES = ("loss", "output", "clip", "read", "trained", "updated", *GRADIENTS)
+"""What is recorded of a step after its modules have been called."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The verdict on the numbers.
@@ -112,6 +119,8 @@ class Numbers:
     ``questions``     what else leaves the verdict open.
     ``cause``         what global types say of the program whose numbers disagree.
     ``notes``         what else there is to say, in sentences.
+    ``why``           the likely reason in a few words, where what was noted beside the tensors gives one; ``why_at``
+                      its place.
     """
 
     equal: int = 0
@@ -126,6 +135,28 @@ class Numbers:
     notes: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     cause: Finding | None = None
+    why: str = ""
+    why_at: SourceLocation | None = None
+
+    @property
+    def lead(self) -> ValueDisagreement | None:
+        """What is nearest to the mistake: a module whose output is wrong before any loss or gradient is, or the
+        gradient behind which backward goes wrong; else what comes first.
+        """
+        first = next(iter(self.disagreements), None)
+        if self.origin is not None or first is None:
+            return self.origin
+        if self.module is not None and self.module.use is not None and first.key.kind in _AFTER_MODULES:
+            return self.module
+        backward = self.backward
+        if backward is not None and backward.right and backward.use is not None and first.key.kind in GRADIENTS:
+            return backward.wrong
+        return first
+
+    @property
+    def others(self) -> tuple[ValueDisagreement, ...]:
+        """All other disagreements, in program order."""
+        return tuple(one for one in self.disagreements if one is not self.lead)
 
     @property
     def open_questions(self) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from shardwise.interop.running.recording import Key, Record
 
 from ..records.record import RankRun
 from .difference import rms_of, scale_of, tolerance_of
+from .numbers import GRADIENTS
 from .spread import Moved, Spread, is_low
 
-GRADIENTS = ("gradient", "left")
 _FLOOR = 1e-2
 """A gradient is at least this part of the largest of its step, for what its tolerance is relative to."""
 TRAINED = 100.0

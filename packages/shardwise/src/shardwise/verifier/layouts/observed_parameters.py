@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +16,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
 from shardwise.oracle.reassemble import Grid, Unreadable, offset
 
-from ..distance.difference import difference
+from ..distance.difference import difference, rms_of
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
 from ..distance.value_comparison import Entries, ValueComparison, Verdict
 from ..records.naming import NAMELESS
@@ -121,7 +123,7 @@ class ObservedParameters:
         first = replace(first, claim=f"{first.claim}, as the parameter lies: {layout.described(self._values.names)}")
         unequal = self._unequal(key, first, pieces, [step.axis for step in layout.steps if step.way is Way.EQUAL])
         if unequal is not None:
-            return unequal
+            return self._with_what_is_owed(unequal, pieces, layout, there)
         try:
             value = layout.combined(pieces)
         except Unreadable as error:
@@ -130,6 +132,29 @@ class ObservedParameters:
         assert there.value is not None, "what is compared has a value"
         value = self._values.tolerance.settled(key, there.key.name, value, there.value)
         return self._values.against(key, first, pieces, value, there)
+
+    def _with_what_is_owed(
+        self,
+        unequal: ValueDisagreement,
+        pieces: Mapping[int, torch.Tensor],
+        layout: ObservedLayout,
+        there: Record,
+    ) -> ValueDisagreement:
+        """Of gradients that enter a step and are not equal: do they add up, or average, to that of one rank? Then that
+        is what nobody has done.
+        """
+        if unequal.key.kind != "gradient":
+            return unequal
+        assert there.value is not None, "what is compared has a value"
+        axes = [step.axis for step in layout.steps if step.way is Way.EQUAL]
+        for count in range(1, len(axes) + 1):
+            for owed, way in itertools.product(itertools.combinations(axes, count), (Way.SUM, Way.MEAN)):
+                told = replace(layout, steps=tuple(Along(s.axis, way) if s.axis in owed else s for s in layout.steps))
+                with contextlib.suppress(Unreadable):
+                    if _is_nearly(told.combined(pieces), there.value, pieces[min(pieces)]):
+                        over = " and ".join(self._values.names.get(axis, repr(axis)) for axis in owed)
+                        return replace(unequal, said=_OWED[way].format(over=over), hint=_TO_DO[way].format(over=over))
+        return unequal
 
     def _replicas(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], groups: Sequence[AlignedParameter]
@@ -214,6 +239,27 @@ class ObservedParameters:
         """The key under which the run on one rank has what a rank calls ``key``: its optimizer may step elsewhere."""
         lines = self._lines.get((key.kind, key.name), [])
         return replace(key, location=lines[0]) if len(lines) == 1 and key not in self._alone else key
+
+
+def _is_nearly(value: torch.Tensor, expected: torch.Tensor, piece: torch.Tensor) -> bool:
+    """Is it, but for the rounding of low precision, what is expected, which a single rank's piece is not?"""
+    if value.shape != expected.shape or piece.shape != expected.shape:
+        return False
+    off, own = rms_of(value.double() - expected.double()), rms_of(piece.double() - expected.double())
+    return off <= min(_NEARLY * rms_of(expected.double()), own / 4)
+
+
+_NEARLY = 0.15
+"""Of the expected size: half precision moves gradients by a tenth, and the rank's own piece is farther off."""
+_OWED = {
+    Way.SUM: "is not summed over {over}: those of the ranks, added up, are that of one rank",
+    Way.MEAN: "is not averaged over {over}: the mean of those of the ranks is that of one rank",
+}
+_TO_DO = {
+    Way.SUM: "all_reduce it over {over} after backward, before the step",
+    Way.MEAN: "wrap the model in DistributedDataParallel over {over} and call the wrapper, or all_reduce the gradient "
+    "over {over} before the step and divide it by the number of ranks",
+}
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:

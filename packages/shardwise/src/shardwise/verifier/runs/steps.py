@@ -91,7 +91,7 @@ class OptimizerSteps:
         if not has_values(x):
             return
         with no_torch_function():
-            self.recorder.add("input", name, x, UNTYPED, None)
+            self.recorder.add("input", name, x, UNTYPED, None).use = Use(0, user_location())
             if self.layouts:
                 # The companions are looked for on every rank, so that they have the same names in every run.
                 for other, tensor in self.sites.called(name, x) if self.sites is not None else ():

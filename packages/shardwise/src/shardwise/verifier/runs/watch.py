@@ -24,7 +24,7 @@ from shardwise.host.module_calls import telling_calls
 from shardwise.interop.autograd.loss_divisor import divisor_of
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.last_references import outliving_collectives
-from shardwise.interop.running.recording import IN_EVALUATION, Recorder, has_values, heard_by, is_heard
+from shardwise.interop.running.recording import IN_EVALUATION, Recorder, Use, has_values, heard_by, is_heard
 from shardwise.interop.running.wrappers import plain_class
 from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
 from shardwise.interop.tensors.local_form import local_form, local_tensor
@@ -174,9 +174,10 @@ def _outputs(
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_pending(leaf):
                 local = local_tensor(leaf)
                 if has_values(local):
-                    recorder.add("module", name, local, UNTYPED, None)
+                    record = recorder.add("module", name, local, UNTYPED, None)
+                    record.use = Use(0, user_location())
                     if feeding is not None:
-                        feeding.correct(recorder.entries[-1].key, local)
+                        feeding.correct(record.key, local)
 
 
 class _Watch(TorchFunctionMode):
