@@ -15,6 +15,7 @@ from torch.nn.modules.module import (
 )
 
 from shardwise.interop.running.wrappers import plain_class, plain_name, wrapped_by
+from shardwise.interop.torch_compat import no_torch_function
 
 NAMELESS = "parameter "
 """What the number of a parameter follows that no module has."""
@@ -62,9 +63,14 @@ class Names:
         return all(isinstance(parent, UNCALLED) and self.is_outermost(parent) for parent in parents)
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Every parameter of the modules built so far, by name; equal names of several models are numbered."""
+        """Every parameter of the modules built so far, by name; equal names of several models are numbered.
+
+        A model without values, of which stages of a pipeline copy their parts, is numbered behind those that have some.
+        """
         named: dict[str, torch.nn.Parameter] = {}
-        for module in self._roots():
+        with no_torch_function():
+            roots = sorted(self._roots(), key=_is_outline)
+        for module in roots:
             for name, parameter in module.named_parameters():
                 name = plain_name(name)
                 if named.get(name, parameter) is not parameter:
@@ -104,3 +110,8 @@ class Names:
         if isinstance(child, torch.nn.Module):
             self._modules.setdefault(id(child), child)
             self._parents.setdefault(id(child), set()).add(id(module))
+
+
+def _is_outline(module: torch.nn.Module) -> bool:
+    """Are all parameters of a model without values?"""
+    return all(parameter.is_meta for parameter in module.parameters())
