@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from math import prod
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from shardwise.cli.main import main
 from shardwise.cli.zoo import WIDTH, zoo
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.zoo.catalogue import entry, names
+from shardwise.zoo.program import type_of
 
 
 def shown(*words: str) -> str:
@@ -36,6 +38,16 @@ def test_a_page_has_words_numbers_and_code() -> None:
     assert "receives  2,304 bytes a step over tp" in page
     assert "def single(" in page
     assert "def parallel(" in page
+
+
+@pytest.mark.parametrize("name", names())
+def test_on_one_rank_a_page_has_the_whole_weights_and_no_traffic(name: str) -> None:
+    found = entry(name)
+    alone = dict.fromkeys(found.program.mesh, 1)
+    whole = sum(prod(type_of(text).shape) for text in found.program.weights.values())
+    page = shown(name, "--mesh", ",".join(f"{axis}=1" for axis in alone))
+    assert f"holds     {whole * 8:,} bytes of weights" in page
+    assert set(found.traffic(alone).values()) == {0.0}
 
 
 def test_a_mesh_on_which_it_cannot_run_has_no_command_but_the_reason() -> None:

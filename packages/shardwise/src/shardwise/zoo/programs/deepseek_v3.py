@@ -10,7 +10,7 @@ Breaks:  gradients of experts that are summed over dp, which has other experts o
 Memory:  LAYERS / pp * (DENSE + EXPERTS / ep * 3 * D * H)
 Traffic: ep = LAYERS / pp * MICRO * 4 * all_to_all(EXPERTS * B / dp * T * D)
          edp = all_reduce(LAYERS / pp * EXPERTS / ep * 3 * D * H)
-         pp = send(MICRO * B / dp * T * D) / (pp - 1)
+         pp = recv(MICRO * B / dp * T * D)
          dp = all_reduce(LAYERS / pp * DENSE)
 """
 

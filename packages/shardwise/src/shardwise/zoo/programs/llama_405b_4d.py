@@ -13,7 +13,7 @@ Traffic: tp = LAYERS / pp * MICRO * 4 * (all_gather(B / dp * T / cp / tp * D) + 
          cp = LAYERS / pp * MICRO * 2 * (all_gather(B / dp * GROUPS / tp * T / cp * A) +
              reduce_scatter(B / dp * GROUPS / tp * T * A)) + all_gather(T / cp) +
              all_reduce(LAYERS / pp * (MATRICES / tp + 2 * D) / dp)
-         pp = send(MICRO * B / dp * T / cp / tp * D) / (pp - 1)
+         pp = recv(MICRO * B / dp * T / cp / tp * D)
          dp = all_gather(LAYERS / pp * (MATRICES / tp + 2 * D) / dp) +
              reduce_scatter(LAYERS / pp * (MATRICES / tp + 2 * D))
 """

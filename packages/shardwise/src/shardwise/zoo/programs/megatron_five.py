@@ -12,7 +12,7 @@ Traffic: tp = LAYERS / pp * MICRO * 2 * (all_gather(B / dp * T / cp / tp * D) + 
          cp = LAYERS / pp * MICRO * send(4 * B / dp * HEADS / tp * T / cp * A + T / cp) +
              all_reduce(LAYERS / pp * (ATTENTION / tp + SMALL))
          ep = LAYERS / pp * MICRO * 4 * all_to_all(EXPERTS * B / dp * T / ep * D)
-         pp = send(MICRO * B / dp * T / cp / tp * D) / (pp - 1)
+         pp = recv(MICRO * B / dp * T / cp / tp * D)
          dp = all_reduce(LAYERS / pp * (ATTENTION / tp + SMALL + EXPERTS / ep * 3 * D * H))
 """
 
