@@ -36,6 +36,13 @@ fully_shard(model, mesh=mesh)
 model(torch.randn(2, 6)).mean().backward()
 torch.optim.SGD(model.parameters(), lr=0.1).step()
 """
+DATA = {
+    "what": "0 of DistributedDataParallel",
+    "groups": [[0, 1, 2, 3]],
+    "said": False,
+    "digest": "",
+    "alike": [],
+}
 PLAIN = """
 import torch
 import torch.distributed as dist
@@ -56,12 +63,15 @@ def reported(project, source, *options):
 def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(project):
     report = reported(project, DDP)
     assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert report["coverage"]["own_data"][0].pop("place")["line"] == 15
     assert report["coverage"] == {
         "typed_parameters": 2,
         "parameters": 2,
         "typed_inputs": 1,
         "inputs": 1,
         "unjudged_axes": [],
+        "own_data": [{**DATA, "said": True}],
+        "unjudged_gradients": [],
     }
 
 
@@ -118,7 +128,9 @@ def test_strict_asks_for_types_in_the_source(project):
 
 def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_own(project):
     report = reported(project, FSDP2)
-    assert (report["verdict"], report["findings"]) == ("clean", [])
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
+    (data,) = report["coverage"]["own_data"]
+    assert (data["what"], data["groups"]) == ("0 of FSDPLinear", [[0, 2], [0, 1]])
     assert (report["coverage"]["typed_inputs"], report["coverage"]["inputs"]) == (1, 1)
 
 
@@ -135,7 +147,81 @@ def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_aver
     plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
     report = reported(project, plain.replace(old, new))
     assert report["findings"] == []
-    assert (report["coverage"]["typed_inputs"], report["verdict"]) == (typed, "clean" if typed else "inconclusive")
+    assert (report["coverage"]["typed_inputs"], report["verdict"]) == (typed, "inconclusive")
+    assert len(report["coverage"]["own_data"]) == typed
+
+
+def test_that_data_are_each_ranks_own_is_assumed_and_said(project):
+    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    done = project.check_source(plain, "--mesh", "dp=2", typed=False)
+    assert done.exit_code == 3
+    said = "not judged: whether each rank has data of its own: nothing says so of argument 0 of DistributedDataParallel"
+    assert said in done.stdout
+    assert "  shardwise check train.py --mesh dp=2 --ranks all compares the data of all ranks\n" in done.stdout
+
+
+OWN = DDP.replace("sampler=DistributedSampler(data)", "shuffle=False").replace(
+    "data = Tens", "rank = dist.get_rank()\ntorch.manual_seed(0)\ndata = Tens"
+)
+
+
+PACKED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Positions(nn.Embedding):
+    def forward(self, positions):
+        return super().forward(positions).sum()
+
+dist.init_process_group("gloo")
+lengths = [[1, 3], [2, 2]][dist.get_rank()]
+model = DistributedDataParallel(Positions(4, 2))
+model(torch.cat([torch.arange(length) for length in lengths])).backward()
+"""
+
+
+@pytest.mark.processes
+def test_constants_that_a_model_is_called_with_may_be_each_ranks_own(project):
+    """Positions of the documents that a rank has packed: the list that it takes them from says so to no type."""
+    done = project.check_source(PACKED, "--mesh", "dp=2", "--ranks", "all", "--format", "json", typed=False)
+    report = json.loads(done.stdout)
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("old", "new", "alike"),
+    [
+        ("", "", [[0, 1]]),
+        ("ddp(inputs)", "ddp(inputs * (rank + 1))", []),
+        ("torch.randn(32, 6)", "torch.randn(64, 6)[rank * 32 : rank * 32 + 32]", []),
+        ("manual_seed(0)", "manual_seed(rank)", []),
+        ("shuffle=False", "sampler=DistributedSampler(data)", []),
+        ("shuffle=False", "sampler=DistributedSampler(data, 2, 0)", [[0, 1]]),
+        ("ddp(inputs)", "ddp(torch.ones(4, 6))", []),
+    ],
+    ids=["the same", "scaled", "cut", "drawn apart", "a sampler", "the sampler of rank 0", "one value"],
+)
+def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, new, alike):
+    done = project.check_source(
+        OWN.replace(old, new, 1), "--mesh", "dp=2", "--ranks", "all", "--format", "json", typed=False
+    )
+    report = json.loads(done.stdout)
+    assert [one["alike"] for one in report["coverage"]["own_data"] if one["alike"]] == alike
+    assert (report["verdict"], report["findings"]) == ("inconclusive" if alike else "clean", [])
+
+
+def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict(project):
+    """A parameter beside the wrapper, of which nobody has said what it is."""
+    beside = DDP.replace("ddp.parameters()", "[*ddp.parameters(), other]").replace(
+        "model = nn", "other = nn.Parameter(torch.zeros(1))\nmodel = nn"
+    )
+    report = reported(project, beside.replace("ddp(inputs)", "ddp(inputs) + other"))
+    (found,) = report["coverage"]["unjudged_gradients"]
+    assert (found["unknown"], found["taken"]) == (1, 3)
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
 
 
 def test_a_gradient_that_is_not_averaged_is_found_without_a_word_about_the_data(project):
@@ -177,11 +263,14 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "typed_inputs": 1,
         "inputs": 1,
         "unjudged_axes": [],
+        "own_data": [],
+        "unjudged_gradients": [],
     }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 
 
 BOTH = """
+import shardwise
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -208,7 +297,8 @@ class Half(nn.Linear):
         return Sum.apply(super().forward(x))
 
 model = DistributedDataParallel(Half(6, 4, bias=False), process_group=dp)
-model(torch.randn(2, 6)).mean().backward()
+x = shardwise.assert_type(torch.randn(2, 6), {dp: shardwise.V})
+model(x).mean().backward()
 torch.optim.SGD(model.parameters(), lr=0.1).step()
 """
 
@@ -229,7 +319,7 @@ torch.optim.SGD(model.parameters(), lr=0.1).step()
             "super().forward(x) / funcol.all_reduce(x.detach().square().sum(), 'sum', dp)",
             [],
         ),
-        ("model(torch", "import shardwise; shardwise.assert_type(model.module.weight, {tp: 'S(1)'}); model(torch", []),
+        ("model(x", "shardwise.assert_type(model.module.weight, {tp: 'S(1)'}); model(x", []),
     ],
     ids=["sum over tp", "no sum", "a message", "a count", "a sum over dp", "typed along tp"],
 )

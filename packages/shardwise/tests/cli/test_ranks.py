@@ -136,6 +136,20 @@ RIGHT = {
         "    dist.all_reduce(more, op=dist.ReduceOp.MIN)\n    if not more.item():\n        break\n"
         "    dist.all_reduce(torch.ones(2))\nassert step == 2, step\n"
     ),
+    "as many rows as others ask for, and none from some": (
+        "asked = torch.tensor([0, 0, 0, 0] if rank == 0 else [rank, 1, 2, 3])\ncome = torch.empty_like(asked)\n"
+        "dist.all_to_all_single(come, asked)\nassert come.tolist() == [0] + [rank or k for k in (1, 2, 3)], come\n"
+        "rows = torch.ones(int(asked.sum()), 2)\ngot = torch.empty(int(come.sum()), 2)\n"
+        "dist.all_to_all_single(got, rows, come.tolist(), asked.tolist())\n"
+    ),
+    "more numbers than ranks, which others send": (
+        "sent = torch.arange(8) + 100 * rank\ncome = torch.empty_like(sent)\ndist.all_to_all_single(come, sent)\n"
+        "assert come.tolist() == [100 * other + 2 * rank + k for other in range(4) for k in (0, 1)], come\n"
+    ),
+    "a file that one rank writes before a barrier": (
+        "import pathlib, time\nfile = pathlib.Path('state')\nif rank == 0:\n    time.sleep(0.5)\n"
+        "    file.write_text('7')\ndist.barrier()\nassert file.read_text() == '7'\n"
+    ),
     "a flag from one rank": (
         "stop = torch.tensor([int(rank == 0)])\ndist.broadcast(stop, src=0)\n"
         "if not stop:\n    dist.barrier()\nassert stop.item() == 1\n"

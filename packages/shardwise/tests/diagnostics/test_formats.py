@@ -6,16 +6,25 @@ from pathlib import Path
 import pytest
 
 from shardwise.diagnostics.codes import Severity
+from shardwise.diagnostics.coverage import Coverage, OwnData, UnjudgedGradients
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding, Unsummed
 from shardwise.diagnostics.fix import Fix, Within, Wrap
 from shardwise.diagnostics.formats import SCHEMA, from_json, to_dict, to_json
-from shardwise.diagnostics.result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
+from shardwise.diagnostics.result import HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
 PLACE = SourceLocation("model.py", 7, 7, 8, 17, "forward")
 FULL = RunResult(
-    coverage=Coverage(1, 2, 3, 4),
+    coverage=Coverage(
+        1,
+        2,
+        3,
+        4,
+        ("dp",),
+        (OwnData("x of Model", SourceLocation("m.py", 3), ((0, 1), (0, 2)), False, "ab", (0, 1)),),
+        (UnjudgedGradients("tp", 1, 2),),
+    ),
     findings=(
         Finding(
             "SW112",

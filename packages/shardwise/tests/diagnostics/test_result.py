@@ -21,7 +21,7 @@ CLAIM = Noted("assert_type", SourceLocation("m.py", 2))
         (RunResult(checked_ops=3), ExitCode.CLEAN, "clean", None),
         (RunResult(checked_ops=1, unchecked_ops=150), ExitCode.INCONCLUSIVE, "inconclusive", None),
         (RunResult(checked_ops=1, unchecked_ops=150, trusted=(CLAIM,)), ExitCode.CLEAN, "clean", None),
-        (RunResult(checked_ops=1, unchecked_ops=150, collectives=4), ExitCode.CLEAN, "clean", None),
+        (RunResult(checked_ops=1, unchecked_ops=150, collectives=4), ExitCode.INCONCLUSIVE, "inconclusive", None),
         (RunResult((ERROR,), checked_ops=3), ExitCode.FINDINGS, "findings", None),
         (RunResult((WARNING,), checked_ops=3), ExitCode.CLEAN, "clean", None),
         (RunResult(), ExitCode.BROKEN, "nothing-checked", "SW911"),

@@ -6,10 +6,11 @@ import textwrap
 
 import pytest
 
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.finding import Finding, render
 from shardwise.diagnostics.printing.limits import EVERYTHING, Limits, rest
 from shardwise.diagnostics.printing.printable import cells, clean, safe_repr, safe_str, window
-from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
+from shardwise.diagnostics.result import Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 from shardwise.diagnostics.text import render_result
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 
+from shardwise.diagnostics.coverage import Coverage, OwnData, UnjudgedGradients
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.result import Coverage, Noted, RunResult, Stop, StopReason
+from shardwise.diagnostics.result import Noted, RunResult, Stop, StopReason
 from shardwise.diagnostics.run_record import (
     AssumedLink,
     CostedCall,
@@ -72,7 +73,15 @@ def hostile(attack: str) -> Hostile:
         "dp=2, tp=4",
         attack,
         0,
-        coverage=Coverage(1, 2, 3, 4),
+        coverage=Coverage(
+            1,
+            2,
+            3,
+            4,
+            (attack,),
+            (OwnData(attack, at, ((0, 1), (0, 2)), False, attack, (0, 1)),),
+            (UnjudgedGradients(attack, 1, 2),),
+        ),
         record=record,
     )
     return Hostile(result, file)

@@ -13,12 +13,13 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from .codes import Severity
+from .coverage import Coverage, OwnData, UnjudgedGradients
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding, Unsummed
 from .fix import Argument, Edit, Fix, Insert, Leave, Remove, Replace, Rewrite, Within, Wrap
 from .printing.printable import safe_str
-from .result import Coverage, HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
+from .result import HeldBack, HeldBackBy, IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import AssumedLink, CostedCall, MadeMesh, ModuleTypes, NamedLayout, NamedTypes, RunRecord
 from .source_location import Hop, Operand, SourceLocation
 
@@ -52,7 +53,7 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "findings": [_finding(finding) for finding in result.findings],
         "no_rule_ops": [{"op": op, "count": count} for op, count in result.no_rule_ops],
         "trusted": _notes(result.trusted),
-        "coverage": asdict(result.coverage),
+        "coverage": _coverage(result.coverage),
         "lost": _notes(result.lost),
         "unchecked": _notes(result.unchecked),
         "not_followed": list(map(safe_str, result.not_followed)),
@@ -245,7 +246,22 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         rank=data["rank"],
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
-        coverage=replace(Coverage(**coverage), unjudged_axes=tuple(coverage.get("unjudged_axes", ()))),
+        coverage=replace(
+            Coverage(**coverage),
+            unjudged_axes=tuple(coverage.get("unjudged_axes", ())),
+            own_data=tuple(
+                OwnData(
+                    one["what"],
+                    _read_location(one["place"]),
+                    tuple(map(tuple, one["groups"])),
+                    one["said"],
+                    one["digest"],
+                    tuple(one["alike"]),
+                )
+                for one in coverage.get("own_data", ())
+            ),
+            unjudged_gradients=tuple(UnjudgedGradients(**one) for one in coverage.get("unjudged_gradients", ())),
+        ),
         record=None if data.get("record") is None else _read_record(data["record"]),
         ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),
         held_back=tuple(
@@ -254,6 +270,15 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         ),
         gone=tuple(data.get("gone", ())),
     )
+
+
+def _coverage(coverage: Coverage) -> dict[str, object]:
+    places = [location_dict(one.location) for one in coverage.own_data]
+    said = asdict(replace(coverage, own_data=tuple(replace(one, location=None) for one in coverage.own_data)))
+    for one, place in zip(said["own_data"], places, strict=True):
+        del one["location"]
+        one["place"] = place
+    return said
 
 
 def _read_ignore(data: Mapping[str, Any]) -> IgnoreSeen:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from .coverage import of_ranks
 from .finding import Finding
 from .printing.ranks import ranks_text
-from .result import Coverage, IgnoreSeen, Noted, RunResult, Stop, StopReason
+from .result import IgnoreSeen, Noted, RunResult, Stop, StopReason
 from .run_record import joined
 from .source_location import SourceLocation
 
@@ -37,7 +38,7 @@ def merge(results: Mapping[int, RunResult], found: Sequence[Finding] = (), *, co
         script=next((run.script for run in runs if run.script), ""),
         ranks=ranks,
         collectives=collectives,
-        coverage=max((run.coverage for run in runs), key=lambda one: (one.parameters, one.inputs), default=Coverage()),
+        coverage=of_ranks({rank: run.coverage for rank, run in results.items()}),
         record=joined(records) if (records := [run.record for run in runs if run.record is not None]) else None,
         ignores=_ignores(runs),
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .codes import Severity
+from .coverage import NOTHING, Coverage
 from .error_text import ways_on
 from .finding import ENDS_PROGRAM, Finding
 from .run_record import RunRecord
@@ -91,47 +92,6 @@ class IgnoreSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many parameters of the modules that were called, and how many tensors that these were called with, have a
-    type, of how many; and the axes over which numbers are exchanged that are judged by nothing: neither what is
-    exchanged has a type there, nor has a parameter.
-    """
-
-    typed_parameters: int = 0
-    parameters: int = 0
-    typed_inputs: int = 0
-    inputs: int = 0
-    unjudged_axes: tuple[str, ...] = ()
-
-    @property
-    def untyped(self) -> str:
-        """``12 of 12 parameters and 1 of 3 inputs``; empty if everything has a type."""
-        lost = {
-            "parameter": (self.parameters - self.typed_parameters, self.parameters),
-            "input": (self.inputs - self.typed_inputs, self.inputs),
-        }
-        return " and ".join(
-            f"{count} of {total} {noun}{'' if total == 1 else 's'}" for noun, (count, total) in lost.items() if count
-        )
-
-    @property
-    def unjudged(self) -> str:
-        """``what is exchanged over tp: no type says what it, or any parameter, is there``; empty without such axes."""
-        axes = " and ".join(self.unjudged_axes)
-        return axes and f"what is exchanged over {axes}: no type says what it, or any parameter, is there"
-
-    @property
-    def has_modules(self) -> bool:
-        """Modules have been called."""
-        return self.parameters + self.inputs > 0
-
-    @property
-    def has_types(self) -> bool:
-        """Some parameter has one; where there are none, some input."""
-        return self.typed_parameters > 0 if self.parameters else self.typed_inputs > 0
-
-
-@dataclass(frozen=True, slots=True)
 class RunResult:
     """A finished run.
 
@@ -171,7 +131,7 @@ class RunResult:
     rank: int | None = None
     ranks: tuple[int, ...] = ()
     collectives: int = 0
-    coverage: Coverage = Coverage()
+    coverage: Coverage = NOTHING
     record: RunRecord | None = None
     ignores: tuple[IgnoreSeen, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
@@ -228,14 +188,15 @@ class RunResult:
 
         A gradient that nobody sums would pass. Where modules have no parameters, it is their inputs that count; of a
         program without modules that it claims something, or that most of what it does was checked. Along an axis of
-        which nothing is known, any sum may be missing, so what is known along others is no verdict.
+        which nothing is known, any sum may be missing, so what is known along others is no verdict; nor is one that
+        rests on data or gradients of which nothing is known. That ranks issue the same calls says nothing of these.
         """
         if self.coverage.has_modules:
             covered = self.coverage.has_types and self.checked_ops > 0
         else:
             covered = bool(self.trusted) or self.checked_ops >= self.unchecked_ops
-        covered = covered and not self.coverage.unjudged_axes
-        return self.ending is None and not (self.errors or self.held_back or self.collectives or covered)
+        covered = covered and not self.coverage.unjudged
+        return self.ending is None and not (self.errors or self.held_back or covered)
 
     @property
     def interrupted(self) -> bool:
@@ -297,7 +258,7 @@ class Collector:
     own_mesh: str = ""
     script: str = ""
     rank: int | None = None
-    coverage: Coverage = Coverage()
+    coverage: Coverage = NOTHING
     record: RunRecord | None = None
     ignores: tuple[IgnoreSeen, ...] = ()
     notes_calls: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .finding import WIDTH, absolute_root, finding_lines, location_text
 from .printing.limits import DEFAULT, Limits, counted, rest
@@ -112,17 +113,23 @@ def _gone(result: RunResult, limits: Limits) -> list[Line]:
 def _not_typed(result: RunResult) -> list[Line]:
     """What has no type, and what to do about it; nothing if everything has one."""
     coverage, lines = result.coverage, []
+    if result.errors:  # what was refused is unknown, and so are the gradients that follow from it
+        coverage = replace(coverage, unjudged_gradients=())
     way = f"{safe_str(result.command('infer'))} --write puts their types into the source"
     if coverage.untyped:
         lines.append(("without a type: ", f"{coverage.untyped}; what follows from them is unknown"))
     elif result.inconclusive and not coverage.has_modules:
         lines.append(("without a type: ", "most of what the program works on; what follows from it is unknown"))
         way = "shardwise.assert_type(x, ...) where it makes or reads its inputs says what they are"
-    if coverage.unjudged:
-        lines.append(("not judged: ", safe_str(coverage.unjudged)))
+    lines += [("not judged: ", safe_str(one)) for one in coverage.unjudged]
+    if result.inconclusive and not result.checked_ops:
+        compared = ", and what ranks exchange was compared by its calls alone" if result.ranks else ""
+        lines.append(("not judged: ", f"what the program computes: no operation met a type{compared}"))
     if not lines:
         return []
-    ways = [way]
+    ways = [] if coverage.is_data_assumed and not (coverage.untyped or coverage.unjudged[1:]) else [way]
+    if coverage.is_data_assumed and not result.ranks:
+        ways.append(f"{safe_str(result.command('check'))} --ranks all compares the data of all ranks")
     if result.inconclusive:
         ways.append(f"{safe_str(result.command('verify'))} compares the numbers and needs no types")
     return [*([("strong", heading), ("", said)] for heading, said in lines), *([("quiet", f"  {way}")] for way in ways)]

@@ -38,6 +38,7 @@ from shardwise.interop.torch_compat import (
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.types.notation import TypedShape
+from shardwise.worlds.imagined_exchange import rows_for_none
 from shardwise.worlds.receive_source import sent_by
 
 from .c10d_calls import Reading, reader_of
@@ -142,9 +143,8 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         reading = reader(given, size, me)
         op = _OPS[given["reduce_op"].op()] if "reduce_op" in given else ""
         blocking = given.get("async_op") is False or name == "monitored_barrier_"
-        return self._issue(
-            reading, group, op, None if blocking else self._remember_work, run=lambda: func(*args, **kwargs)
-        )
+        run = functools.partial(func, *_with_rows(name, args), **kwargs)
+        return self._issue(reading, group, op, None if blocking else self._remember_work, run=run)
 
     def group(self, process_group: Any) -> TracedGroup:
         """The group as all of its members know it."""
@@ -199,7 +199,8 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         """Tell of a call, run it, and fill in what comes: now, or with ``remember`` when it is waited for."""
         from_anybody = reading.kind == "recv" and reading.peer is None
-        fetches = from_anybody or (reading.kind not in ("send", "barrier") and is_small(reading))
+        # Behind a barrier ranks read what another has written before it, as a file.
+        fetches = from_anybody or reading.kind == "barrier" or (reading.kind != "send" and is_small(reading))
         sent = parcel(reading.sent) if is_small(reading) else None
         self.unreal |= sent is None and reading.kind != "barrier"
         arriving = [*reading.given, *(reading.reduced or ()), *(one for some in reading.received or () for one in some)]
@@ -270,6 +271,15 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         _, position, complete = known
         self.link.post(Wait((position,), user_location(1)))
         return complete()
+
+
+def _with_rows(name: str, args: Sequence[object]) -> Sequence[object]:
+    """The arguments with which the fake backend runs a call that hands in no rows and is to bring some."""
+    match args:
+        case torch.Tensor() as output, torch.Tensor() as input, group, list() as received, list() as sent, *rest:
+            given, lengths = rows_for_none(output, input, received, sent)
+            return (output, given, group, received, lengths, *rest) if name == "alltoall_base_" else args
+    return args
 
 
 def _telling_of_meshes(original: Callable[..., object], link: Link) -> Callable[..., object]:

@@ -94,7 +94,8 @@ def fake_world(
         stack.enter_context(ranks_of_program(world))
         stack.enter_context(absent_objects(world, alone=alone))
         stack.enter_context(sources_assumed())
-        stack.enter_context(exchanges_imagined())
+        if on_reduction is None:  # nobody delivers what other ranks send
+            stack.enter_context(exchanges_imagined())
         parallel = torch.nn.parallel.DistributedDataParallel
         stack.enter_context(patched(parallel, "__init__", _reducing_nothing(parallel.__init__, on_reduction)))
         stack.enter_context(

@@ -1,7 +1,8 @@
 """What do the others send in an exchange where nobody else is? What they would if they held what this rank holds.
 
 The fake backend gives back what was sent. A rank that asks others for rows by their numbers would then be asked for
-rows that lie elsewhere; here it is asked for those that it asks itself for.
+rows that lie elsewhere; here it is asked for those that it asks itself for. Where other ranks run beside this one, what
+they send is delivered, and nothing is imagined.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ def _as_from_peers(original: Callable[..., object]) -> Callable[..., object]:
         group: dist.ProcessGroup | None = None,
         async_op: bool = False,
     ) -> object:
-        if not input.numel() and output.numel():
-            # How many rows the others ask for came from nobody; the fake backend refuses to bring rows for none.
-            input, input_split_sizes = torch.zeros_like(output), output_split_sizes
+        input, input_split_sizes = rows_for_none(output, input, output_split_sizes, input_split_sizes)
         work = original(output, input, output_split_sizes, input_split_sizes, group, async_op)
         with no_torch_function(), torch.no_grad():
             size, me = dist.get_world_size(group), dist.get_rank(group)
@@ -51,6 +50,13 @@ def _as_from_peers(original: Callable[..., object]) -> Callable[..., object]:
         return work
 
     return all_to_all_single
+
+
+def rows_for_none(
+    output: torch.Tensor, input: torch.Tensor, output_sizes: Lengths | None, input_sizes: Lengths | None
+) -> tuple[torch.Tensor, Lengths | None]:
+    """What is to be handed in, with its lengths: rows of zeros for none, for which the fake backend brings no rows."""
+    return (torch.zeros_like(output), output_sizes) if output.numel() and not input.numel() else (input, input_sizes)
 
 
 def _are_numbers(x: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import arrival
 from shardwise.interop.autograd.gradients import (
     gradient_of,
+    gradient_type,
     is_unseen,
     of_unknown_scale,
     off_scale,
@@ -35,8 +36,9 @@ from shardwise.interop.calls.located_call import LocatedCall, gradients_as_opera
 from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.gradient_scales import scaled
 from shardwise.interop.fixes.gradient_sums import sum_before_step, sums_by_hand, synchronised
-from shardwise.interop.tensors.dtensors import local_part
+from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
+from shardwise.interop.torch_compat import is_flattened
 from shardwise.mesh.axis import MeshAxis
 
 from ..diagnosis.gradient_findings import elements_text
@@ -110,6 +112,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     _check_settings(session, optimizer, names)
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
+    _note_unjudged(session, taken.values())
     step = f"{type(optimizer).__name__}.step"
     if session.in_flight:
         _check_waited(session, optimizer, step)
@@ -132,6 +135,27 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
         found = (parameter for each in (owing, scaled) for some in each.values() for parameter in some)
         for parameter in (*unseen, *found):
             waive(parameter)
+
+
+def _note_unjudged(session: CheckSession, taken: Collection[torch.Tensor]) -> None:
+    """Remember how many of these parameters' gradients are unknown along an axis over which the program exchanges."""
+    for axis in session.exchanged.keys() | session.averaged:
+        unknown = sum(not _is_judged(session, parameter, axis) for parameter in taken)
+        if unknown > session.unjudged.get(axis, (0, 0))[0]:
+            session.unjudged[axis] = unknown, len(taken)
+
+
+def _is_judged(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -> bool:
+    """Somebody knows what the gradient is along ``axis``: the checker, or DTensor and FSDP1 where these sum it."""
+    type = gradient_type(parameter)
+    if any(not axis.isorthogonal(one) and not type.get(one).is_unknown for one in type.axes):
+        return True
+    if is_flattened(parameter):
+        return True
+    if not is_dtensor(parameter) or any(not axis.isorthogonal(one) for one in session.averaged):
+        return False
+    groups = parameter.device_mesh.get_all_groups()  # type: ignore[attr-defined]
+    return any(not axis.isorthogonal(MeshAxis.of(group)) for group in groups)
 
 
 def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step: str) -> None:

@@ -7,37 +7,47 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from shardwise.diagnostics.result import Coverage
+from shardwise.diagnostics.coverage import Coverage, UnjudgedGradients
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 
-NOTHING: Mapping[MeshAxis, bool] = MappingProxyType({})
+from ..state.session import CheckSession
+from .own_data import DataSeen
 
 
 @contextlib.contextmanager
-def counting(tell: Callable[[Coverage], None], exchanged: Mapping[MeshAxis, bool] = NOTHING) -> Iterator[None]:
+def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compares: bool = False) -> Iterator[None]:
     """At the end of the block ``tell`` gets what was counted: each parameter once, each argument of a module once.
 
     Counted are the outermost modules that the program calls, when it calls them for the first time.
 
-    ``exchanged``  the axes over which numbers have been exchanged, and whether any of them had a type there.
+    ``compares``  what data parallel models are called with will be compared with that of other ranks.
     """
     count = _Count()
+    session.data = data = DataSeen(compares)
     try:
         with telling_calls(count.called, last=True):  # when inputs have been typed by what is called
             yield
     finally:
-        unjudged = [axis for axis, known in exchanged.items() if not known and not count.is_known(axis)]
-        names = tuple(map(repr, sorted(unjudged, key=lambda axis: axis.sort_key)))
-        tell(replace(count.coverage, unjudged_axes=names))
+        session.data = None
+        unjudged = [axis for axis, known in session.exchanged.items() if not known and not count.is_known(axis)]
+        gradients = sorted(session.unjudged.items(), key=lambda one: one[0].sort_key)
+        coverage = replace(
+            count.coverage,
+            unjudged_axes=tuple(map(repr, sorted(unjudged, key=lambda axis: axis.sort_key))),
+            own_data=data.result(),
+            unjudged_gradients=tuple(
+                UnjudgedGradients(repr(axis), *counts) for axis, counts in gradients if axis not in unjudged
+            ),
+        )
+        tell(coverage)
 
 
 class _Count:

@@ -15,7 +15,7 @@ from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
-from shardwise.types.tensor_type import UNTYPED, TensorType
+from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..state.session import CheckSession
 
@@ -24,16 +24,20 @@ def type_data(session: CheckSession, inputs: Iterable[object]) -> None:
     """Type those of ``inputs`` that are data and have no type as each rank's own, over the axes of averages."""
     data = [x for x in inputs if isinstance(x, torch.Tensor) and is_data(x)]
     if data:
-        type = TensorType.of(dict.fromkeys(_apart(session.averaged), V))
+        type = TensorType.of(dict.fromkeys(averaging_axes(session), V))
         origin = Origin(user_site(), "an input of a data parallel model")
         for x in data:
             put_type(x, type, origin)
 
 
 def is_data(x: torch.Tensor) -> bool:
-    """True if nobody has typed ``x``, and it is not what another part of the model has made."""
+    """True if nobody has typed ``x``, and it is not what another part of the model has made.
+
+    A constant may be one too: positions of the documents that a rank has packed are made of ``arange``.
+    """
     made = x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled())
-    return not made and type_of(x) is UNTYPED and not is_dtensor(x)
+    known = type_of(x)
+    return not made and (known is UNTYPED or known.ground is Ground.CONSTANT) and not is_dtensor(x)
 
 
 def put_type(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
@@ -45,10 +49,10 @@ def put_type(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
         set_part(x, type, origin)
 
 
-def _apart(axes: Iterable[MeshAxis]) -> list[MeshAxis]:
-    """Of ``axes`` the widest that have nothing in common, so that they are of one mesh."""
+def averaging_axes(session: CheckSession) -> list[MeshAxis]:
+    """Of the axes of averages the widest that have nothing in common, so that they are of one mesh."""
     chosen: list[MeshAxis] = []
-    for axis in sorted(axes, key=lambda one: (-one.size(), str(one))):
+    for axis in sorted(session.averaged, key=lambda one: (-one.size(), str(one))):
         if all(axis.isorthogonal(one) for one in chosen):
             chosen.append(axis)
     return chosen

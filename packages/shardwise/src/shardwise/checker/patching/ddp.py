@@ -37,6 +37,8 @@ def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, obj
     if session is None or not (session.observe and session.local and session.averaged) or module not in outer:
         return
     if next(module.parameters(), None) is not None:
+        if session.data is not None:
+            session.data.called(session, module, args)
         inputs.type_data(session, tree_leaves(dict(args)))
 
 

@@ -46,6 +46,8 @@ class CheckSession(Session):
     ``scale_lost``, ``scale_sought``, ``scale_told``  by axis, where gradients lost their scale; which backward passes
                     have been asked; what has been listed. See ``scale_lost``.
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
+    ``data``        what data parallel models have been called with, if that is asked for; see ``own_data``.
+    ``unjudged``    of the gradients that steps take, how many are unknown along an axis, of how many; at the most.
     """
 
     def __init__(
@@ -83,6 +85,8 @@ class CheckSession(Session):
         self.scale_sought: set[Site | None] = set()
         self.scale_told: set[tuple[MeshAxis, Site | None]] = set()
         self.exchanged: dict[MeshAxis, bool] = {}
+        self.data: Any = None
+        self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""

@@ -22,9 +22,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.observation.coverage import counting
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.printing.limits import counted
-from shardwise.diagnostics.result import Collector, Coverage, RunResult
+from shardwise.diagnostics.result import Collector, RunResult
 from shardwise.diagnostics.source import add_internal_prefix
 from shardwise.host.launcher import LaunchedRank
 from shardwise.host.program import Program
@@ -110,7 +111,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
                 collect=collector,
                 observe=options.observe,
             ) as session,
-            counting(functools.partial(_tell_coverage, collector, options), session.exchanged),
+            counting(functools.partial(_tell_coverage, collector, options), session, compares=recorder is not None),
             progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),

@@ -1,0 +1,92 @@
+"""What data parallel models are called with, for the verdict: does each rank train on data of its own?
+
+Where a wrapper averages gradients, its input is taken for each rank's own (``inputs``). Nothing proves that but the
+type of a batch that a sampler has dealt out, or the values themselves where several ranks are run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.diagnostics.coverage import OwnData
+from shardwise.diagnostics.source import user_site
+from shardwise.interop.running.recording import has_values
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import no_torch_function, tree_leaves
+from shardwise.mesh.axis import MeshAxis
+
+from ..state.session import CheckSession
+from .inputs import averaging_axes
+
+
+@dataclass
+class DataSeen:
+    """The data that a run has handed to data parallel models, by argument and line.
+
+    ``compares``  values are digested, since other ranks hand in theirs.
+    """
+
+    compares: bool = False
+    _seen: dict[object, _Argument] = field(default_factory=dict)
+
+    def called(self, session: CheckSession, module: torch.nn.Module, args: Mapping[str, object]) -> None:
+        """``module``, whose gradients are averaged, is about to be called; before its inputs get a type by that."""
+        trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters())
+        axes = averaging_axes(session)
+        for name, value in args.items() if trains else ():
+            for x in tree_leaves(value):
+                if isinstance(x, torch.Tensor) and not is_dtensor(x) and x.numel() > 1 and not x.requires_grad:
+                    known = type_of(x)
+                    if known.ground.is_constant or any(known.is_equal(axis) for axis in axes):
+                        continue  # it is meant to be equal
+                    site = user_site()
+                    key = (name, type(module).__name__, site)
+                    groups = tuple(map(_ranks_along, axes))
+                    seen = self._seen.setdefault(key, _Argument(f"{name} of {type(module).__name__}", site, groups))
+                    seen.add(x, all(known.is_varying(axis) for axis in axes), self.compares)
+
+    def result(self) -> tuple[OwnData, ...]:
+        """What has been seen, in order."""
+        return tuple(one.result() for one in self._seen.values())
+
+
+@dataclass
+class _Argument:
+    what: str
+    site: Any
+    groups: tuple[tuple[int, ...], ...]
+    said: bool = True
+    compared: bool = True
+    plain: bool = True
+    hashed: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+
+    def add(self, x: torch.Tensor, said: bool, compares: bool) -> None:
+        self.said &= said
+        self.compared &= compares and has_values(x) and x.layout is torch.strided
+        if self.compared:
+            with no_torch_function(), torch.no_grad():
+                values = x.detach().cpu().contiguous().flatten()
+                self.plain &= bool((values == values[0]).all())
+                self.hashed.update(f"{x.dtype}{tuple(x.shape)}".encode())
+                self.hashed.update(values.view(torch.uint8).numpy().tobytes())
+
+    def result(self) -> OwnData:
+        # One value everywhere, as of a mask that hides nothing, is no data.
+        said = self.said or (self.compared and self.plain)
+        digest = self.hashed.hexdigest() if self.compared and not self.plain else ""
+        return OwnData(self.what, self.site.location(), self.groups, said, digest)
+
+
+def _ranks_along(axis: MeshAxis) -> tuple[int, ...]:
+    """The ranks of ``axis`` among which this one is."""
+    rank = dist.get_rank()
+    atoms = zip(axis.layout.sizes, axis.layout.strides, strict=True)
+    first = rank - sum(rank // stride % size * stride for size, stride in atoms)
+    return tuple(first + offset for offset in axis.layout.ranks())

@@ -1,0 +1,147 @@
+"""How much of a program a run has judged: what has a type, and what a verdict would have to rest on that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from .printing.limits import counted
+from .printing.ranks import ranks_text
+from .source_location import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class OwnData:
+    """What a data parallel model is called with. That each rank has its own is assumed, unless something says so.
+
+    ``what``      the argument: ``0 of DistributedDataParallel``.
+    ``location``  of the first call.
+    ``groups``    the ranks, this one among them, that average the gradients: one group for each axis.
+    ``said``      a type says it, as of the batches of a ``DistributedSampler``.
+    ``digest``    of the values in all calls; empty if nobody compares them.
+    ``alike``     the ranks on which the values are equal, where they have been compared.
+    """
+
+    what: str
+    location: SourceLocation | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+    said: bool = False
+    digest: str = ""
+    alike: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnjudgedGradients:
+    """Of the gradients that a step takes, those of which nothing is known along an axis over which numbers go."""
+
+    axis: str
+    unknown: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many parameters of the modules that were called, and how many tensors that these were called with, have a
+    type, of how many; and what no verdict can rest on.
+
+    ``unjudged_axes``  axes over which numbers are exchanged that are judged by nothing: neither what is exchanged has a
+                       type there, nor has a parameter.
+    ``own_data``       what data parallel models are called with.
+    ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
+    """
+
+    typed_parameters: int = 0
+    parameters: int = 0
+    typed_inputs: int = 0
+    inputs: int = 0
+    unjudged_axes: tuple[str, ...] = ()
+    own_data: tuple[OwnData, ...] = ()
+    unjudged_gradients: tuple[UnjudgedGradients, ...] = ()
+
+    @property
+    def untyped(self) -> str:
+        """``12 of 12 parameters and 1 of 3 inputs``; empty if everything has a type."""
+        lost = {
+            "parameter": (self.parameters - self.typed_parameters, self.parameters),
+            "input": (self.inputs - self.typed_inputs, self.inputs),
+        }
+        return " and ".join(
+            f"{count} of {total} {noun}{'' if total == 1 else 's'}" for noun, (count, total) in lost.items() if count
+        )
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """What is not judged though the verdict depends on it, a sentence each; none if all of it is."""
+        return tuple(self._unjudged())
+
+    def _unjudged(self) -> Iterator[str]:
+        if self.unjudged_axes:
+            axes = " and ".join(self.unjudged_axes)
+            yield f"what is exchanged over {axes}: no type says what it, or any parameter, is there"
+        if self.unjudged_gradients:
+            over: dict[str, list[str]] = {}
+            for one in self.unjudged_gradients:
+                over.setdefault(f"{one.unknown} of {counted(one.taken, 'parameter')}", []).append(one.axis)
+            gradients = ", and of ".join(f"{count} over {' and '.join(axes)}" for count, axes in over.items())
+            yield f"what steps take: nothing is known of the gradients of {gradients}"
+        same = [one for one in self.own_data if one.alike]
+        if same:
+            args = " and ".join(dict.fromkeys(one.what for one in same))
+            yield f"whether each rank has data of its own: argument {args} is equal on {ranks_text(same[0].alike)}"
+        elif self.is_data_assumed:
+            args = " and ".join(dict.fromkeys(one.what for one in self.own_data if not one.said))
+            yield f"whether each rank has data of its own: nothing says so of argument {args}"
+
+    @property
+    def is_data_assumed(self) -> bool:
+        """That ranks have data of their own is neither said nor refuted."""
+        return any(not one.said for one in self.own_data) and not any(one.alike for one in self.own_data)
+
+    @property
+    def has_modules(self) -> bool:
+        """Modules have been called."""
+        return self.parameters + self.inputs > 0
+
+    @property
+    def has_types(self) -> bool:
+        """Some parameter has one; where there are none, some input."""
+        return self.typed_parameters > 0 if self.parameters else self.typed_inputs > 0
+
+
+NOTHING = Coverage()
+
+
+def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
+    """What several ranks have judged: the most that one of them calls, and what is open on any. Data that all ranks
+    have handed in is no longer assumed to be their own: it is, or it is not.
+    """
+    if not coverages:
+        return NOTHING
+    most = max(coverages.values(), key=lambda one: (one.parameters, one.inputs))
+    gradients = {
+        (one.axis, one.unknown, one.taken): one for each in coverages.values() for one in each.unjudged_gradients
+    }
+    worst = {one.axis: one for one in sorted(gradients.values(), key=lambda one: one.unknown / one.taken)}
+    return replace(
+        most,
+        unjudged_axes=tuple(dict.fromkeys(axis for each in coverages.values() for axis in each.unjudged_axes)),
+        own_data=tuple(dict.fromkeys(_compared({rank: each.own_data for rank, each in coverages.items()}))),
+        unjudged_gradients=tuple(worst.values()),
+    )
+
+
+def _compared(data: Mapping[int, Iterable[OwnData]]) -> Iterator[OwnData]:
+    """The arguments that are equal on several ranks, and those that no two ranks have to compare."""
+    told: dict[object, dict[int, OwnData]] = {}
+    for rank, some in data.items():
+        for one in some:
+            told.setdefault((one.what, one.location), {})[rank] = one
+    for by_rank in told.values():
+        for rank, one in by_rank.items():
+            others = [by_rank[other] for group in one.groups for other in group if other != rank and other in by_rank]
+            alike = [other for other in others if other.digest and other.digest == one.digest]
+            if alike:
+                ranks = sorted(other for other, each in by_rank.items() if each.digest == one.digest)
+                yield replace(one, alike=tuple(ranks), digest="", groups=(), said=False)
+            elif not one.said and not (others and all(each.digest for each in (one, *others))):
+                yield replace(one, digest="", groups=())
