@@ -185,6 +185,45 @@ def test_check_checks_every_launched_rank_as_it_runs(project, launcher):
     assert ended.stdout.count("SW112") == 2, "the finding of rank 1, and where to read more"
 
 
+SAMPLED = """\
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(16, 6), torch.randint(0, 3, (16,)))
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, seed=2))
+model = nn.Linear(6, 3)
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(ddp(x), y)
+    if "scaled" in sys.argv:
+        loss = loss / dist.get_world_size()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"), [("", 0), pytest.param("scaled", 1, marks=pytest.mark.nightly)], ids=["right", "scaled"]
+)
+def test_ranks_that_draw_their_own_batches_run_again_with_all_of_them_on_one_rank(tmp_path, mistake, code):
+    (tmp_path / "sampled.py").write_text(SAMPLED, "utf-8")
+    ended = launched(tmp_path, "verify", "sampled.py", *(["--", mistake] if mistake else []))
+    assert "one rank was given what all ranks drew together: 2 batches" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == code
+    assert ended.stdout.count("numbers:") == 1, "the first of the two runs reports nothing"
+    assert ("wrong numbers: gradient of" in ended.stdout) is bool(code)
+    assert ended.stderr.count("once more") == 1
+
+
 def test_a_mesh_that_the_launcher_has_no_ranks_for_is_refused(project, monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)

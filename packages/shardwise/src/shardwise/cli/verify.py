@@ -17,6 +17,7 @@ from .options.mesh_option import MeshParam
 from .options.module_option import module_option
 from .options.shared_options import color_option, timeout_option, type_options
 from .runs.asked_verify import AskedVerify
+from .runs.guard import OWN_PROCESS
 from .runs.shown_run import html_option
 
 EPILOG = """\b
@@ -63,6 +64,7 @@ Examples:
     "draw batches of their own: by a sampler, or by seeds (default: where the two runs see other data otherwise).",
 )
 @click.option("--layouts", is_flag=True, hidden=True)
+@click.option("--batches", hidden=True)
 @type_options
 @click.option(
     "--every", is_flag=True, help="Compare the result of every operation that has a type, not only what is declared."
@@ -98,4 +100,5 @@ def verify(context: click.Context, /, **options: Any) -> ExitCode:
     Exit codes: 0 both verdicts are clean, 1 findings of either, 2 no verdict (wrong usage, a rank failed or hung,
     nothing was compared), 3 inconclusive (losses or gradients were not compared, or the two runs do different work).
     """
-    return AskedVerify(configured=configured(context), **options).run()
+    own_process = context.find_root().obj is OWN_PROCESS
+    return AskedVerify(configured=configured(context), own_process=own_process, **options).run()

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import torch
 
@@ -35,8 +35,9 @@ from shardwise.worlds.waiting import listed
 from shardwise.worlds.waiting import told as told_standings
 
 from .comparison.compare import compare
-from .comparison.notes import with_notes
-from .comparison.traces import Told, TracingRecorder, rebuilt, whole_of
+from .comparison.notes import with_feed, with_notes
+from .comparison.traces import Told, TracingRecorder, digests, rebuilt, whole_of
+from .records.batches import Batches
 from .records.failure import Failure
 from .records.options import VerifyOptions
 from .records.record import RankRun
@@ -44,10 +45,13 @@ from .records.references import References, load
 from .records.subject import Subject
 from .runs.crash import crash_among
 from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
+from .runs.processes import free_port
+from .runs.second_run import Attempt, Command, answer_with, forget_batches, together
 from .runs.warming import warm_up
 from .text import Verdict
 
 _LAST_WORDS = 12
+_DRAWN = "batches"
 
 
 @dataclass
@@ -77,12 +81,18 @@ class LaunchedRuns:
     """The runs as ``run_both`` gives them: the ranks of the mesh, and behind them the one rank; or why there are none.
 
     ``mesh``  the axes of the program, as given or as it has made them.
+    ``last``  the job does not run again, with what all ranks have drawn given to the one rank.
     """
 
     mesh: dict[str, int]
     runs: list[RankRun] = field(default_factory=list)
     failure: Failure | None = None
     travelled: Travelled = field(default_factory=Travelled)
+    last: bool = True
+
+
+AGAIN = -1
+"""What ``conclude`` says in place of an exit code: the ranks draw batches of their own, so run once more."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,7 @@ class Launched:
     ``mesh``        the axes if they were given; else those of the program's own mesh.
     ``references``  a file of them; empty: each node makes its own.
     ``words``       the command line that makes one, behind ``shardwise verify --record FILE``.
+    ``again``       this process, where it may become the same command once more.
     """
 
     me: LaunchedRank
@@ -101,6 +112,7 @@ class Launched:
     mesh: Mapping[str, int] | None
     references: str
     words: Sequence[str]
+    again: Command | None = None
 
     def run(self, tell: Callable[[LaunchedRuns], object], conclude: Callable[[LaunchedRuns], int]) -> int:
         """The exit code, the same on every rank. ``conclude``, on rank 0, makes it of the runs and reports.
@@ -111,7 +123,10 @@ class Launched:
         sizes = dict(self.mesh or {"rank": self.me.size})
         # Kept: while the program runs, what it prints goes elsewhere.
         with open(os.dup(sys.stdout.fileno()), "w") as stdout:
-            return self._watched(stdout, sizes, tell, conclude)
+            code, attempt = self._watched(stdout, sizes, tell, conclude)
+        if self.again is not None and attempt is not None:
+            self.again.again(attempt)
+        return code
 
     def _watched(
         self,
@@ -119,7 +134,9 @@ class Launched:
         sizes: dict[str, int],
         tell: Callable[[LaunchedRuns], object],
         conclude: Callable[[LaunchedRuns], int],
-    ) -> int:
+    ) -> tuple[int, Attempt | None]:
+        """The exit code; or how the job runs again."""
+
         def on_loss(loss: Loss) -> None:
             with contextlib.redirect_stdout(stdout):
                 tell(self._lost(loss, sizes))
@@ -131,7 +148,7 @@ class Launched:
 
     def _together(
         self, job: LaunchedJob, sizes: dict[str, int], folder: str, conclude: Callable[[LaunchedRuns], int]
-    ) -> int:
+    ) -> tuple[int, Attempt | None]:
         failure, reference = None, None
         try:
             reference = load(self.references or self._recorded(job, folder))
@@ -142,36 +159,42 @@ class Launched:
         if failure is not None or reference is None:
             # Every rank comes to the same conclusion, or nearly: what rank 0 says counts.
             runs = LaunchedRuns(sizes, failure=failure)
-            return self._end(job, lambda: conclude(runs), lambda at: None)
+            return self._end(job, lambda last: conclude(runs), lambda at: None, Batches())
         recorder = TracingRecorder(reference.run.entries, self.options.rtol)
         came, meshes = self._run_here(recorder, sizes)
         if came.crash is not None:
             job.crashed(came.crash)
+        drawn, came.batches = came.batches, digests(came.batches)
         told = Told(came, recorder.traces, recorder.most_bytes)
         entries, kept, rest = told.parts()
         parts = [job.gather_shared("entries", entries), job.gather_shared("traces", kept), job.gather("told", rest)]
         everyone = whole_of(zip(*map(list, parts), strict=True))
-        axes = sizes if self.mesh or meshes is None else meshes
+        axes = sizes if self.mesh else meshes or sizes
 
-        def compared() -> int:
-            return conclude(self._compared(job, everyone, reference, recorder, axes))
+        def compared(last: bool) -> int:
+            runs = self._compared(job, everyone, reference, recorder, axes)
+            return conclude(replace(runs, last=last or self.again is None))
 
-        return self._end(
-            job,
-            lambda: conclude(
-                self._compared(job, everyone, reference, recorder, sizes if self.mesh else meshes or sizes)
-            ),
-            lambda at: recorder.kept[at],
-        )
+        return self._end(job, compared, lambda at: recorder.kept[at], drawn)
 
-    def _end(self, job: LaunchedJob, conclude: Callable[[], int], answer: Callable[[Any], Any]) -> int:
+    def _end(
+        self, job: LaunchedJob, conclude: Callable[[bool], int], answer: Callable[[Any], Any], drawn: Batches
+    ) -> tuple[int, Attempt | None]:
+        """How the job ends, the same on every rank. ``conclude`` is told whether it has to."""
         if self.me.rank != 0:
-            code = int(job.serve(answer))
+            code, attempt = job.serve(lambda asked: answer_with(drawn) if asked == _DRAWN else answer(asked))
+            if attempt is not None and self.me.local_rank == 0:
+                attempt = replace(attempt, batches=job.channel.get(_DRAWN, self.options.timeout_s))
             job.heard()
-            return code
-        code = conclude()
-        job.end(code)
-        return code
+            return code, attempt
+        code, batches = conclude(False), b""
+        if code == AGAIN:
+            batches = together(drawn, self.me.size, lambda rank: cast(bytes, job.ask(rank, _DRAWN)))
+            code = code if batches else conclude(True)
+        attempt = Attempt(free_port("")) if batches else None
+        job.channel.put(_DRAWN, batches)
+        job.end((code, attempt))
+        return code, None if attempt is None else replace(attempt, batches=batches)
 
     def _compared(
         self,
@@ -215,6 +238,7 @@ class Launched:
         if self.me.local_rank == 0:
             file = str(Path(folder) / "references")
             said = _record(file, self.words, self.options.timeout_s)
+            forget_batches()
             job.channel.put(name, f"{'' if said is None else said}\0{file}".encode())
         text, _, file = job.channel.get(name, self.options.timeout_s * 2).decode().partition("\0")
         if text:
@@ -239,8 +263,17 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
         return Verdict(str(subject), shown, failure=launched.failure)
     *ranks, alone = launched.runs
     numbers = with_notes(compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh), ranks, alone)
+    if options.feed:
+        numbers = with_feed(numbers, ranks)
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     return Verdict(str(subject), shown, types, numbers)
+
+
+def needs_batches(runs: LaunchedRuns, verdict: Verdict) -> bool:
+    """Whether the two runs part and nothing else is found, which may be for the batches that each rank draws."""
+    numbers = verdict.numbers
+    parts = numbers is not None and numbers.parting is not None and not numbers.disagreements
+    return parts and not runs.last and any(run.batches.iterated for run in runs.runs[:-1])
 
 
 class _NoReferences(Exception):

@@ -35,6 +35,8 @@ class AskedVerify:
 
     ``configured``  the settings of the project, which stand below the options.
     ``layouts``     with ``record``: for ``shardwise infer``, which calls the command so.
+    ``batches``     with ``record``: for launched ranks, whose DataLoaders draw apart; what they have drawn, or nothing.
+    ``own_process``  the command was started as a process, and not called by another program.
     """
 
     configured: Configured
@@ -46,6 +48,8 @@ class AskedVerify:
     against: str | None
     feed: bool | None
     layouts: bool
+    batches: str | None
+    own_process: bool
     strict: bool
     local: bool
     partials: Literal["infer", "explicit"]
@@ -104,10 +108,15 @@ class AskedVerify:
         if self.references is not None:
             raise click.UsageError("--record writes references and --references reads them: leave one of them out")
         require_writable("--record", file, ARCHIVE)
+        from shardwise.verifier.records.intervention import Intervention
         from shardwise.verifier.run import record_references
+        from shardwise.verifier.runs.second_run import read_batches
 
         axes = dict.fromkeys(self.mesh.names if self.mesh else ("rank",), 1)
         options = replace(self._verify_options(), show=False, record=False, feed=None, layouts=self.layouts)
+        if self.batches is not None:
+            changed = Intervention(batches=read_batches(self.batches)) if self.batches else None
+            options = replace(options, kept_bytes=1, changed=changed)
         with progress(lambda: "running on one rank", plain=True):
             failure, said = record_references(file, subject, axes, options)
         click.echo(said)
@@ -132,18 +141,25 @@ class AskedVerify:
 
     def _run_launched(self, me: LaunchedRank) -> ExitCode:
         """On the ranks of a launcher; rank 0 reports."""
-        from shardwise.verifier.launched import LaunchedRuns, verdict_on
+        from shardwise.verifier.launched import AGAIN, LaunchedRuns, needs_batches, verdict_on
+        from shardwise.verifier.runs.second_run import MOST_BYTES, Command, batches_file, is_second
 
         from .launched import recording_words, run_launched
 
         flags = [flag for flag, given in (("--every", self.every), ("--double", self.double)) if given]
+        options, again = self._verify_options(), None
+        if self.references is None and self.feed is None:
+            flags += ["--batches", batches_file()]
+            options = replace(options, kept_bytes=MOST_BYTES, feed=is_second() or None)
+            again = Command.own() if self.own_process and not is_second() else None
         recording = recording_words(self.words, self.module, self.mesh, flags)
-        options = self._verify_options()
 
         def told(runs: LaunchedRuns) -> int:
-            return self._reported(verdict_on(self.subject, options, runs))
+            verdict = verdict_on(self.subject, options, runs)
+            return AGAIN if needs_batches(runs, verdict) else self._reported(verdict)
 
-        return ExitCode(run_launched(me, self.subject, options, self.mesh, self.references or "", recording, told))
+        references = self.references or ""
+        return ExitCode(run_launched(me, self.subject, options, self.mesh, references, recording, told, again))
 
     def _run_here(self) -> ExitCode:
         """On a process for each rank, started here."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardwise.verifier.launched import LaunchedRuns
     from shardwise.verifier.records.options import VerifyOptions
     from shardwise.verifier.records.subject import Subject
+    from shardwise.verifier.runs.second_run import Command
 
     from .run import CheckOptions
 
@@ -37,20 +38,27 @@ def run_launched(
     references: str,
     recording: list[str],
     report: Callable[[LaunchedRuns], int],
+    again: Command | None = None,
 ) -> int:
     """The exit code of every rank. ``report`` prints what came of the runs, on one rank, and says the code.
 
     ``references``  a file of them, or nothing; ``recording`` is the command line that makes one.
+    ``again``       this process, if it may run the command once more: ``report`` then asks for it with ``AGAIN``.
     """
     if mesh is not None and mesh.ranks != me.size:
         raise click.UsageError(f"--mesh {mesh} has {mesh.arithmetic} ranks, and the launcher has started {me.size}")
-    from shardwise.verifier.launched import Launched
+    from shardwise.verifier.launched import AGAIN, Launched
 
     axes = None if mesh is None else dict(mesh.axes)
-    launched = Launched(me, subject, options, axes, references, recording)
+    launched = Launched(me, subject, options, axes, references, recording, again)
 
     def conclude(runs: LaunchedRuns) -> int:
         code = report(runs)
+        if code == AGAIN:
+            click.echo(
+                "shardwise: the ranks draw batches of their own; once more, with all of them on one rank", err=True
+            )
+            return code
         click.echo(f"shardwise: {runs.travelled}", err=True)
         sys.stdout.flush()
         return code

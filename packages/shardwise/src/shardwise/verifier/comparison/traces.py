@@ -19,13 +19,14 @@ from typing import Any
 import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record, Recorder, has_values
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.types.tensor_type import TensorType
 
 from ..distance.difference import scale_of, tolerance_of
 from ..distance.tolerance import TRAINED
 from ..layouts.observed_parameters import OF_PARAMETERS
 from ..layouts.places import Place, place_of, taken
+from ..records.batches import Batches
 from ..records.record import RankRun
 
 SMALL_BYTES = 4096
@@ -66,6 +67,18 @@ def digest_of(x: torch.Tensor) -> bytes:
     hashed = hashlib.blake2b(f"{x.dtype}{tuple(x.shape)}".encode(), digest_size=16)
     hashed.update(_bytes_of(x))
     return hashed.digest()
+
+
+def digests(batches: Batches) -> Batches:
+    """The same with a digest in place of every batch: enough to count them, and to tell equal ones."""
+    drawn = {epoch: [_digest_of_batch(batch) for batch in given] for epoch, given in batches.drawn.items()}
+    return replace(batches, drawn=drawn)
+
+
+def _digest_of_batch(batch: object) -> str:
+    leaves = tree_leaves(batch)
+    told = [digest_of(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf).encode() for leaf in leaves]
+    return hashlib.blake2b(b"\0".join(told), digest_size=16).hexdigest()
 
 
 def _bytes_of(x: torch.Tensor) -> bytes:

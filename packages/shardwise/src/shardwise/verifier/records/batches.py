@@ -25,11 +25,13 @@ class Batches:
     ``drawn``    the batches of every epoch, as far as they were asked for.
     ``lengths``  ``len()`` of the loaders that were asked, by number.
     ``iterated`` there was a DataLoader that gave batches, whether or not they were kept.
+    ``partial``  there were more than is kept, and none is.
     """
 
     drawn: dict[Epoch, list[Any]] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     iterated: bool = False
+    partial: bool = False
 
 
 def merged(ranks: Sequence[Batches]) -> Batches:

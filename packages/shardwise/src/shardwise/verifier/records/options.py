@@ -22,6 +22,7 @@ class VerifyOptions:
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
     ``feed``       DataLoaders of the run on one rank give the batches of all ranks together; None: if the runs part.
+    ``kept_bytes`` DataLoaders draw from streams of their own, as where one is fed; so much of their batches is kept.
     ``modules``    record what every module gives.
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
@@ -42,6 +43,7 @@ class VerifyOptions:
     narrow: bool = True
     show: bool = False
     feed: bool | None = None
+    kept_bytes: int = 0
     modules: bool = False
     layouts: bool = False
     project: Path | None = None

@@ -3,5 +3,6 @@
 who runs it                processes, one_rank, warming
 what is listened to        watch, steps, plain_parameters, random_draws, read_sums, clip_factors
 what is changed            loading, feeding, perturbation
+what launched ranks repeat second_run
 how it ended               crash
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.running.recording import unheard
-from shardwise.interop.torch_compat import no_torch_function, tree_map
+from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_map
 
 from ..records.batches import Batches
 
@@ -27,9 +28,11 @@ Length = Callable[[DataLoader[object]], int]
 class Loading:
     """``batches`` is what was drawn, if it is to be kept; ``given``, on one rank, what is given instead."""
 
-    def __init__(self, given: Batches | None, *, keeps: bool) -> None:
+    def __init__(self, given: Batches | None, *, keeps: bool, kept_bytes: int = 0) -> None:
+        """``kept_bytes``  how much is kept at most; 0: all."""
         self.batches = Batches()
         self._given, self._keeps = given, keeps
+        self._room = kept_bytes or sys.maxsize
         self._loaders: dict[int, object] = {}
         """Kept, so that no other gets its id; in the order of first use."""
         self._epochs: Counter[int] = Counter()
@@ -115,8 +118,18 @@ class Loading:
                 batch = next(batches, _END)
             if batch is _END:
                 return
-            kept.append(_copy(batch))
+            self._keep(batch, kept)
             yield batch
+
+    def _keep(self, batch: object, kept: list[object]) -> None:
+        if self.batches.partial:
+            return
+        self._room -= sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor))
+        if self._room >= 0:
+            kept.append(_copy(batch))
+        else:
+            self.batches.partial = True
+            self.batches.drawn.clear()
 
 
 _END = object()

@@ -65,7 +65,7 @@ def record_run(
         )
         session.links = options.links
         given = options.changed.batches if size == 1 and options.changed is not None else None
-        loading = Loading(given, keeps=bool(options.feed))
+        loading = Loading(given, keeps=bool(options.feed or options.kept_bytes), kept_bytes=options.kept_bytes)
         stack.enter_context(loading.watching())
         came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts

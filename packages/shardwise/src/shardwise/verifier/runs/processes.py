@@ -91,7 +91,7 @@ def run_ranks(subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
             sizes,
             options,
             str(subject),
-            _free_port(),
+            free_port("127.0.0.1"),
             subject.joined,
             timeout_s=options.timeout_s,
             still_s=options.still_s,
@@ -147,7 +147,8 @@ def _current(sizes: Mapping[str, int], port: int, *, joined: bool) -> Iterator[A
             set_current_entry(None)
 
 
-def _free_port() -> int:
+def free_port(address: str) -> int:
+    """A port of this machine that nobody listens at, on ``address`` (empty: on any)."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
