@@ -19,9 +19,9 @@ def run(gradients):
     return RankRun([Record(Key(kind, name, None), UNTYPED, "", value) for kind, name, value in records], steps=[4])
 
 
-def told(**changed):
-    """The names of what disagrees where all gradients are clipped by 0.9 and some are changed."""
-    wrong = run({name: changed.get(name, value * 0.9) for name, value in RIGHT.items()})
+def told(factor=0.9, **changed):
+    """The names of what disagrees where all gradients are clipped by a factor and some are changed."""
+    wrong = run({name: changed.get(name, value * factor) for name, value in RIGHT.items()})
     numbers = compare([wrong, wrong], run(RIGHT), mesh={"dp": 2})
     return [one.key.name for one in numbers.disagreements], numbers.notes
 
@@ -34,6 +34,12 @@ def test_what_is_wrong_in_another_way_comes_first():
 
 def test_another_factor_is_another_way_too():
     assert told(norm=RIGHT["norm"] * 0.45)[0][0] == "norm"
+
+
+def test_a_factor_that_is_the_size_of_an_axis_is_a_mistake_and_no_clipping():
+    names, notes = told(factor=0.5, norm=RIGHT["norm"] * torch.tensor([0.9, 0.4, 0.3, 0.2]))
+    assert names == list(RIGHT)
+    assert not any("clipped" in note for note in notes)
 
 
 @pytest.mark.parametrize("changed", [{}, dict.fromkeys(("table", "up"), torch.ones(4))], ids=["all", "half"])

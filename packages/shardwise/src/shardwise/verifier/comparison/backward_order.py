@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardwise.interop.running.recording import Draw, Key, Record, Use
+from shardwise.mesh.axis import MeshAxis
 
 from ..distance.numbers import Against, FirstInBackward, ValueDisagreement
 from .clipped_gradients import clipped_among
@@ -19,10 +20,13 @@ from .clipped_gradients import clipped_among
 Judged = Sequence[tuple[Key, object]]
 
 
-def first_in_backward(judged: Judged, runs: Sequence[Mapping[Key, Record | Draw]]) -> FirstInBackward | None:
+def first_in_backward(
+    judged: Judged, runs: Sequence[Mapping[Key, Record | Draw]], axes: Mapping[MeshAxis, str] | None = None
+) -> FirstInBackward | None:
     """The first in the step of the first wrong gradient; None where nobody watched the uses of parameters.
 
     ``judged``  the verdicts on gradients.
+    ``axes``    of the mesh, with their names.
     ``runs``    of the ranks. Orders of uses are those of the first rank that has a gradient; of several such ranks, as
                 of the stages of a pipeline, the last is looked at, which is nearest to the loss.
     """
@@ -33,7 +37,7 @@ def first_in_backward(judged: Judged, runs: Sequence[Mapping[Key, Record | Draw]
         record = None if rank is None else runs[rank][key]
         if rank is not None and key.nth == step and isinstance(record, Record) and record.use is not None:
             found.append((rank, record.use, key, verdict))
-    clipped = clipped_among([one[3] for one in found if isinstance(one[3], ValueDisagreement)])
+    clipped = clipped_among([one[3] for one in found if isinstance(one[3], ValueDisagreement)], axes)
     wrong = [one for one in found if isinstance(one[3], ValueDisagreement) and one[3] not in clipped]
     if not wrong:
         return None

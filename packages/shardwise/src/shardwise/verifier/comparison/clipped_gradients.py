@@ -8,26 +8,36 @@ Those that have no part in the factor are told before those that have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shardwise.mesh.axis import MeshAxis
+
+from ..distance.hints import size_named
 from ..distance.numbers import Numbers, ValueDisagreement
 
 _SAME = 1e-3
 """How far factors may be apart, relative to each other, to be one."""
 
 
-def clipped_among(gradients: Sequence[ValueDisagreement]) -> list[ValueDisagreement]:
-    """Those of one step that share a factor, if they are more than those that do not, of which there are some."""
+def clipped_among(
+    gradients: Sequence[ValueDisagreement], axes: Mapping[MeshAxis, str] | None = None
+) -> list[ValueDisagreement]:
+    """Those of one step that share a factor, if they are more than those that do not, of which there are some.
+
+    A factor that is the size of one of ``axes`` is a mistake of its own, and not what a norm has made of another one.
+    """
     clipped = max(([one for one in gradients if _shares(one, other)] for other in gradients), key=len, default=[])
+    if clipped and size_named(_factor(clipped[0]), axes or {}):
+        return []
     return clipped if len(gradients) - len(clipped) in range(1, len(clipped)) else []
 
 
-def with_clipped_last(numbers: Numbers) -> Numbers:
+def with_clipped_last(numbers: Numbers, axes: Mapping[MeshAxis, str] | None = None) -> Numbers:
     """``numbers`` with the gradients of the first wrong step that share a factor behind those that do not."""
     gradients = [one for one in numbers.disagreements if one.key.kind == "gradient"]
     first = [one for one in gradients if one.key.nth == gradients[0].key.nth]
-    clipped = clipped_among(first)
+    clipped = clipped_among(first, axes)
     others = [one for one in first if one not in clipped]
     if not clipped:
         return numbers

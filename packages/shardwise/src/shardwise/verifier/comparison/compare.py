@@ -137,10 +137,10 @@ class _Comparison:
             tuple(not_compared),
             self.partings.first,
             module=first_module(modules, disagreements, self.observed, self.ranks),
-            backward=first_in_backward(judged, self.ranks),
+            backward=first_in_backward(judged, self.ranks, self.axes),
             gradients=gradients,
         )
-        return with_convention(with_clipped_last(numbers), self.runs[:-1], self.runs[-1], self.axes)
+        return with_convention(with_clipped_last(numbers, self.axes), self.runs[:-1], self.runs[-1], self.axes)
 
     def _keys(self) -> Iterator[Key]:
         """Of every record of any run: in the order of the first rank that has it."""
