@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.source_location import Operand, SourceLocation
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key
 from shardwise.verifier.distance.numbers import Against, FirstInBackward, Numbers, ValueDisagreement
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.subject import Script
 from shardwise.verifier.run import verify_subject
+from shardwise.verifier.text import Verdict
 
 TRAIN = """
     import torch
@@ -92,6 +94,16 @@ def test_the_first_line_says_what_is_wrong_and_the_first_mark_is_there(tmp_path:
     first, _, _, source, marks, *_ = text.splitlines()
     assert first.startswith(f"wrong numbers: {said}"), text
     assert source[marks.index("^") : marks.rindex("^") + 1] == marked, text
+
+
+def test_what_global_types_see_leads_only_where_the_line_names_an_operand() -> None:
+    line = SourceLocation("a.py", 3, 3, 0, 4)
+    for location, lines in ((line, ("the cause", "wrong numbers")), (None, ("wrong numbers", "what global types see"))):
+        cause = Finding("SW405", "as_strided cannot work on it", line, operands=(Operand("input", "f32[2]", location),))
+        numbers = Numbers(disagreements=(wrong("loss", ""),), cause=cause)
+        text = str(Verdict("a.py", "dp=2", numbers=numbers))
+        assert text.index(lines[0]) == 0, text
+        assert text.index(lines[0]) < text.index(lines[1]), text
 
 
 LINE = SourceLocation("a.py", 3, 3, 0, 4)

@@ -82,10 +82,14 @@ def render_verdict(
     ]
     more = rest(len(verdict.types.findings), limits.findings, "finding", "findings")
     blocks += [more] if more else []
+    said = [paint(block, color=color) for block in _numbers(verdict, width, root, limits)]
     if verdict.numbers.cause is not None:
         cause = render_finding(verdict.numbers.cause, color=color, width=width, root=root, limits=limits)
-        blocks.append(f"the cause, as global types see it:\n{cause}")
-    blocks += [paint(block, color=color) for block in _numbers(verdict, width, root, limits)]
+        if any(operand.location is not None for operand in verdict.numbers.cause.operands):
+            said.insert(0, f"the cause, as global types see it:\n{cause}")
+        else:  # what a library has called by itself may be beside the point
+            said.insert(1, f"what global types see, which may be the cause:\n{cause}")
+    blocks += said
     blocks.append(paint(summary_lines(verdict), color=color))
     return "\n\n".join(blocks)
 
