@@ -55,6 +55,14 @@ CASES = {
         'y = spmd.all_reduce(x, "tp", dst=I)',
         [f'spmd.all_reduce(x, "tp", dst={letter})' for letter in "RVP"],
     ),
+    "transition of a mean": (
+        "transition",
+        'y = spmd.mean(x, "tp", src=S(0), dst=P)',
+        [
+            *(f'spmd.mean(x, "tp", src={letter}, dst=P)' for letter in "RIVP"),
+            *(f'spmd.mean(x, "tp", src=S(0), dst={letter})' for letter in "RIV"),
+        ],
+    ),
     "kind swaps keeping bits and keeping the value": (
         "kind",
         'y = spmd.convert(x, "tp", src=I, dst=R)',
@@ -99,6 +107,11 @@ CASES = {
         ],
     ),
     "a mean is a sum": ("denominator", "def loss_of(x):\n    return x.mean()", ["x.sum()"]),
+    "apart means over the own piece": (
+        "apart",
+        'y = spmd.mean(a - b, "tp", src=S(0), dst=P)\nz = spmd.mean(x, (0, 1), out_partial_axes=("dp", "tp"))',
+        ["(a - b).mean()", "x.mean((0, 1))"],
+    ),
     "reduction averages": (
         "reduction",
         "dist.all_reduce(g, op=dist.ReduceOp.SUM)",

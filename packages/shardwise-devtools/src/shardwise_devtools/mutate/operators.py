@@ -143,7 +143,7 @@ def _other_dims(scene: Scene, call: ast.Call, node: ast.expr) -> Iterator[Change
 
 def transition(scene: Scene) -> Iterator[Change]:
     """Another src or dst is named."""
-    for call in scene.calls(is_typed):
+    for call in scene.calls(lambda node: is_typed(node) or is_partial(node)):
         for name in ("src", "dst"):
             one = keyword(call, name)
             if one is None or (prefix := _placement_prefix(scene, one.value)) is None:
@@ -252,6 +252,17 @@ def denominator(scene: Scene) -> Iterator[Change]:
             yield call, (scene.source.replace(call.func, renamed),)
 
 
+def apart(scene: Scene) -> Iterator[Change]:
+    """A mean over the pieces of all ranks is taken over the own piece alone."""
+    for call in scene.calls(lambda node: is_partial(node) and name_of(node) == "mean"):
+        dims = [scene.source.segment(one) for one in call.args[1:] if not _names_axes(one)]
+        yield call, (scene.source.replace(call, f"{_grouped(scene, call.args[0])}.mean({', '.join(dims)})"),)
+
+
+def _names_axes(node: ast.expr) -> bool:
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in ast.walk(node))
+
+
 def reduction(scene: Scene) -> Iterator[Change]:
     """A raw collective reduces by another operation."""
     for call in scene.calls(is_raw):
@@ -263,7 +274,7 @@ def reduction(scene: Scene) -> Iterator[Change]:
 
 OPERATORS: dict[str, Operator] = {
     function.__name__: function
-    for function in (drop, double, axis, dim, transition, kind, bias, order, late, denominator, reduction)
+    for function in (drop, double, axis, dim, transition, kind, bias, order, late, denominator, apart, reduction)
 }
 
 
