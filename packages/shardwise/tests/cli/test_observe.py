@@ -160,6 +160,14 @@ def test_that_data_are_each_ranks_own_is_assumed_and_said(project):
     assert "  shardwise check train.py --mesh dp=2 --ranks all compares the data of all ranks\n" in done.stdout
 
 
+def test_what_is_assumed_once_is_not_said_the_next_time(project):
+    """As where a model is asked without gradients before it is trained."""
+    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    report = reported(project, plain.replace("    nn.f", "    with torch.no_grad():\n        ddp(inputs)\n    nn.f"))
+    assert [one["said"] for one in report["coverage"]["own_data"]] == [False]
+    assert report["verdict"] == "inconclusive"
+
+
 OWN = DDP.replace("sampler=DistributedSampler(data)", "shuffle=False").replace(
     "data = Tens", "rank = dist.get_rank()\ntorch.manual_seed(0)\ndata = Tens"
 )

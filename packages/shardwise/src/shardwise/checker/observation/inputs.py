@@ -19,15 +19,23 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..state.session import CheckSession
 
+_ASSUMED = "an input of a data parallel model"
+
 
 def type_data(session: CheckSession, inputs: Iterable[object]) -> None:
     """Type those of ``inputs`` that are data and have no type as each rank's own, over the axes of averages."""
     data = [x for x in inputs if isinstance(x, torch.Tensor) and is_data(x)]
     if data:
         type = TensorType.of(dict.fromkeys(averaging_axes(session), V))
-        origin = Origin(user_site(), "an input of a data parallel model")
+        origin = Origin(user_site(), _ASSUMED)
         for x in data:
             put_type(x, type, origin)
+
+
+def is_assumed(x: torch.Tensor) -> bool:
+    """The type of ``x`` is ``type_data``'s own."""
+    tag = tag_of(x)
+    return tag is not None and isinstance(tag.origin, Origin) and tag.origin.text == _ASSUMED
 
 
 def is_data(x: torch.Tensor) -> bool:

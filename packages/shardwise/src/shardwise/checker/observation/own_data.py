@@ -23,7 +23,7 @@ from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 
 from ..state.session import CheckSession
-from .inputs import averaging_axes
+from .inputs import averaging_axes, is_assumed
 
 
 @dataclass
@@ -50,7 +50,8 @@ class DataSeen:
                     key = (name, type(module).__name__, site)
                     groups = tuple(map(_ranks_along, axes))
                     seen = self._seen.setdefault(key, _Argument(f"{name} of {type(module).__name__}", site, groups))
-                    seen.add(x, all(known.is_varying(axis) for axis in axes), self.compares)
+                    said = all(known.is_varying(axis) for axis in axes) and not is_assumed(x)
+                    seen.add(x, said, self.compares)
 
     def result(self) -> tuple[OwnData, ...]:
         """What has been seen, in order."""
