@@ -490,3 +490,11 @@ def test_what_is_received_in_open_memory_is_no_chance_value(make, world):
     buffer = make()
     dist.broadcast(buffer, 1)
     assert torch.equal(buffer, torch.zeros(3, 4))
+
+
+def test_no_two_names_for_a_current_stream_are_one_object_which_dynamo_refuses(world):
+    """Dynamo has one handler for each of them, and registers none twice."""
+    found = [module.current_stream for module in (torch.accelerator, torch.cuda, torch.xpu)]
+    assert len({id(one) for one in found}) == 3
+    assert torch.cuda.current_stream().query()
+    assert torch.accelerator.current_stream().query()

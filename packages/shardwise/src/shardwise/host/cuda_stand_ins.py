@@ -169,9 +169,9 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
         "can_device_access_peer": lambda device, peer: True,
         "cudart": lambda: _Runtime(),
         "current_device": lambda: local_rank,
-        "current_stream": Stream,
+        "current_stream": _streaming(),
         "default_generators": (torch.default_generator,) * local_size,
-        "default_stream": Stream,
+        "default_stream": _streaming(),
         "device": device,
         "device_count": lambda: local_size,
         "device_of": device,
@@ -182,7 +182,7 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
         "get_device_properties": lambda device=None: properties,
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
-        "get_stream_from_external": Stream,
+        "get_stream_from_external": _streaming(),
         "graph": _nothing_special,
         "host_memory_stats": dict,
         "initial_seed": torch.initial_seed,
@@ -248,7 +248,7 @@ def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]
         "Graph": CUDAGraph,
         "current_device_idx": lambda: local_rank,
         "current_device_index": lambda: local_rank,
-        "current_stream": Stream,
+        "current_stream": _streaming(),
         "device_count": lambda: local_size,
         "device_index": device,
         "get_memory_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
@@ -260,3 +260,8 @@ def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]
 def _answering(value: object) -> Callable[..., object]:
     """A new function each time: Dynamo refuses one object under two names of torch."""
     return lambda *args, **options: value
+
+
+def _streaming() -> Callable[..., Stream]:
+    """The same for what gives a stream."""
+    return lambda *args, **options: Stream()
