@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -142,7 +144,7 @@ def test_a_page_of_a_branch_says_how_its_results_join():
 def test_a_page_shows_what_torch_makes_of_the_call():
     text = rules("linear").stdout
     assert "  kernels    aten::linear: CompositeImplicitAutograd" in text
-    assert "  forward    view, t, addmm, view\n" in text
+    assert re.search("  forward    view, t, addmm, (_unsafe_)?view\n", text), "torch 2.15 calls the other"
     assert "  backward   view, t, mm, t, mm, t, sum.dim_IntList, view" in text
     assert "  backward   embedding_dense_backward\n" in rules("embedding").stdout
     assert "  backward   hands the gradient on\n" in rules("add").stdout

@@ -3,8 +3,8 @@
 _SCALES = "a product into the pending destination; only sums are claimed for reductions into a destination"
 _NO_NAN = "true only for values without NaN or infinity"
 
-NEWER = ("linalg.polar", "linalg.matrix_sqrth")
-"""Operators that the oldest torch of the range does not have; they are tried on those that do."""
+NEWER = ("linalg.polar", "linalg.matrix_sqrth", "nn.functional.scaled_addmm")
+"""Operators that the oldest torch of the range does not have; tried on those that do, where the CPU has them."""
 
 TRUE_BUT_REFUSED: dict[str, str] = {
     "scatter-reduce=multiply": _SCALES,

@@ -51,7 +51,7 @@ _BEGIN = 120
 _GROUNDS_OR_END = "constant, uniform, zero, empty, unknown or the end"
 _DTYPE = "|".join(
     (
-        r"(?:b?float|complex|q?u?int|bits)[0-9]\w*",  # as PyTorch names them, now and later
+        r"(?:b?float|b?complex|q?u?int|bits)[0-9]\w*",  # as PyTorch names them, now and later
         r"bool\b",
         *(rf"{short}\b" for short in _ABBREVIATIONS.values()),
     )

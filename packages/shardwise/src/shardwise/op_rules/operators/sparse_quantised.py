@@ -28,6 +28,6 @@ RULES = (
     *opaque(
         _QUANTISED,
         "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic dequantize int_repr scaled_mm _scaled_mm"
-        " _scaled_mm_v2 scaled_grouped_mm fused_moving_avg_obs_fake_quant",
+        " _scaled_mm_v2 scaled_grouped_mm scaled_addmm fused_moving_avg_obs_fake_quant",
     ),
 )
