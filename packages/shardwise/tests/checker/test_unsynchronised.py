@@ -21,6 +21,7 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
 from shardwise.interop.torch_compat import fake_world
+from shardwise.worlds.world import FakeWorld, InProcessWorld
 
 from .helpers import refused
 
@@ -122,3 +123,53 @@ def test_a_gradient_that_is_declared_is_known(mesh: Any) -> None:
         backward(w)
         dist.all_reduce(w.grad)
         optimizer.step()
+
+
+@pytest.mark.parametrize(("all_reduces", "owed"), [([False], True), ([False, True], False), ([True, False], True)])
+def test_shards_that_are_never_summed_over_replicas_are_owed(all_reduces: list[bool], owed: bool) -> None:
+    """``set_requires_all_reduce(False)`` scatters over the shards, and keeps the addends of the replicas."""
+
+    def program() -> None:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+        with spmd.set_current_mesh(mesh), checking(collect=collector, strict=False):
+            model: Any = fully_shard(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), mesh=mesh)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for sums in all_reduces:
+                model.set_requires_all_reduce(sums)
+                model(torch.randn(2, 4)).square().sum().backward()
+            optimizer.step()
+
+    collector = Collector()
+    FakeWorld(4, 0).run(program)
+    found = collector.result().findings
+    assert [finding.code for finding in found] == ["SW608"] * owed
+    for finding in found:
+        assert "fully_shard owes their sum over replicas" in finding.message
+        assert any("set_requires_all_reduce(True)" in way for way in finding.help)
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_what_is_never_summed_over_replicas_is_no_gradient_of_one_device(sums: bool) -> None:
+    """The numbers behind the finding: the step changes nothing, or what one device's step changes."""
+    torch.manual_seed(3)
+    rows, weight = torch.randn(4, 3, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+
+    def step(layer: Any, x: torch.Tensor) -> torch.Tensor:
+        layer(x).square().mean().backward()
+        torch.optim.SGD(layer.parameters(), 0.1).step()
+        return getattr(layer.weight, "full_tensor", lambda: layer.weight)().detach()  # type: ignore[no-any-return]
+
+    def layer() -> nn.Linear:
+        made = nn.Linear(3, 2, bias=False, dtype=torch.float64)
+        made.load_state_dict({"weight": weight})
+        return made
+
+    def rank() -> torch.Tensor:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+        model: Any = fully_shard(layer(), mesh=mesh)
+        model.set_requires_all_reduce(sums)
+        return step(model, rows[dist.get_rank()][None])
+
+    expected = step(layer(), rows)
+    for found in InProcessWorld(4).run(rank):
+        torch.testing.assert_close(found, expected if sums else weight)

@@ -323,6 +323,7 @@ def test_parameters_of_fully_shard(world):
     torch_compat.gathered_parameter(parameter).grad = torch.zeros(4, 4)
     assert torch_compat.keeps_gradient(parameter)
     assert not torch_compat.is_flattened(model.weight)
+    assert torch_compat.held_over_replicas(model) == []
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["originals kept", "flat"])

@@ -34,15 +34,15 @@ def gradient_not_summed(
     )
 
 
-def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
-    """SW608 of parameters for which ``fully_shard`` has gradients that it was told not to sum."""
+def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis, method: str) -> Diagnosis:
+    """SW608 of parameters for which ``fully_shard`` has gradients that it was told by ``method`` not to sum."""
     one = len(names) == 1
     return Diagnosis(
         "SW608",
         f"{op} sees no gradient of {listed(names)}: fully_shard owes {'its' if one else 'their'} sum over "
         f"{axis_text(axis)} and was told not to synchronise",
         (f"the addends of {axis.size()} ranks wait in fully_shard, and the step changes nothing",),
-        ("model.set_requires_gradient_sync(True) before the backward of the last micro-batch",),
+        (f"model.{method}(True) before the backward of the last micro-batch",),
     )
 
 

@@ -119,9 +119,9 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     held = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
     unseen = [p for p in taken.values() if type_of(p).axes and is_unseen(p)] if session.strict else []
     try:
-        for axis, parameters in kept_back(held.values()).items():
-            located, said = LocatedCall("step", []), gradient_kept_back(step, _names(parameters, names), axis)
-            said = replace(said, fixes=synchronised(located.location, said.help[0]))
+        for (axis, method), parameters in kept_back(held.values()).items():
+            located, said = LocatedCall("step", []), gradient_kept_back(step, _names(parameters, names), axis, method)
+            said = replace(said, fixes=synchronised(located.location, method, said.help[0]))
             report(session, located, said, axis, operands=())
         if unseen:
             report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())

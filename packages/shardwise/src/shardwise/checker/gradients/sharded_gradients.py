@@ -19,7 +19,13 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
-from shardwise.interop.torch_compat import gathered_parameter, keeps_gradient, no_torch_function, sharded_parameter
+from shardwise.interop.torch_compat import (
+    gathered_parameter,
+    held_over_replicas,
+    keeps_gradient,
+    no_torch_function,
+    sharded_parameter,
+)
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import V
@@ -33,7 +39,11 @@ DECLARED = "_shardwise_declared"
 DIVIDES = "_shardwise_divides"
 """Where it keeps by what its gradients are divided, if somebody has said so."""
 
+SYNCHRONISES, ALL_REDUCES = "set_requires_gradient_sync", "set_requires_all_reduce"
+"""The methods by which a program tells ``fully_shard`` to sum nothing yet, or nothing over replicas."""
+
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
 _gathered: Any = WeakIdKeyDictionary()
 """The axes over which FSDP has gathered a parameter that is a DTensor all the same."""
 
@@ -74,18 +84,27 @@ def type_sharded(reached: Container[int], root: Mapping[object, Exponent] = NOWH
             set_tag(local, Tag(after, GradientOrigin(user_site(), kept)))
 
 
-def kept_back(parameters: Iterable[torch.Tensor]) -> dict[MeshAxis, list[torch.Tensor]]:
-    """Those of ``parameters`` whose gradients ``fully_shard`` holds, by the axes over which it owes sums."""
-    owed = {
-        id(kept): [axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1]
-        for fsdp_param in list(_known)
-        if keeps_gradient(fsdp_param)
-        for kept, mesh in [sharded_parameter(fsdp_param)]
-    }
-    found: dict[MeshAxis, list[torch.Tensor]] = {}
+def may_hold_back(module: object) -> None:
+    """``module`` has been told whether to sum its gradients over replicas."""
+    _told.add(module)
+
+
+def kept_back(parameters: Iterable[torch.Tensor]) -> dict[tuple[MeshAxis, str], list[torch.Tensor]]:
+    """Those of ``parameters`` whose gradients ``fully_shard`` holds, by the axes over which it owes sums and by the
+    method that told it to.
+    """
+    owed: dict[int, list[tuple[MeshAxis, str]]] = {}
+    for module in list(_told):
+        for kept, mesh in map(sharded_parameter, held_over_replicas(module)):
+            owed[id(kept)] = [(MeshAxis.of(mesh.get_all_groups()[0]), ALL_REDUCES)]  # of a mesh of replicas and shards
+    for kept, mesh in map(sharded_parameter, filter(keeps_gradient, list(_known))):
+        axes = map(MeshAxis.of, mesh.get_all_groups())
+        owed[id(kept)] = [(axis, SYNCHRONISES) for axis in axes if axis.size() > 1]
+    found: dict[tuple[MeshAxis, str], list[torch.Tensor]] = {}
     for parameter in parameters:
-        for axis in owed.get(id(parameter), ()):
-            found.setdefault(axis, []).append(parameter)
+        for axis, method in owed.get(id(parameter), ()):
+            if axis.size() > 1:
+                found.setdefault((axis, method), []).append(parameter)
     return found
 
 

@@ -33,7 +33,7 @@ from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
 
-from ..gradients.sharded_gradients import DECLARED, divided_by, note, note_gathered
+from ..gradients.sharded_gradients import ALL_REDUCES, DECLARED, divided_by, may_hold_back, note, note_gathered
 from ..observation.wrappers import averaged
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
@@ -44,6 +44,8 @@ def _install_fully_shard(patches: Patches) -> None:
     patches.replace(GATHER_PARAMETER, _wrap_gathering)
     module = sys.modules["torch.distributed.fsdp"].FSDPModule
     patches.replace_attribute(module, "set_gradient_divide_factor", _wrap_dividing)
+    if hasattr(module, ALL_REDUCES):
+        patches.replace_attribute(module, ALL_REDUCES, _wrap_all_reducing)
     for name in _OWN_REDUCTION:
         if hasattr(module, name):
             patches.replace_attribute(module, name, _wrap_own_reduction)
@@ -96,6 +98,17 @@ def _wrap_dividing(plain: Callable[..., object]) -> object:
         divided_by(_own_parameters(self), float(factor))
 
     return set_gradient_divide_factor
+
+
+def _wrap_all_reducing(plain: Callable[..., object]) -> object:
+    @functools.wraps(plain)
+    def set_requires_all_reduce(self: torch.nn.Module, *args: object, **kwargs: object) -> None:
+        plain(self, *args, **kwargs)
+        for module in self.modules():
+            if hasattr(module, ALL_REDUCES):
+                may_hold_back(module)
+
+    return set_requires_all_reduce
 
 
 def _wrap_own_reduction(plain: Callable[..., object]) -> object:

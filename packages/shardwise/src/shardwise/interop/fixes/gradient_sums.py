@@ -125,12 +125,12 @@ def _sum_of_each(parameters: str, group: str, *, divided: bool = False) -> tuple
     )
 
 
-def synchronised(location: SourceLocation | None, help: str) -> tuple[Fix, ...]:
-    """``set_requires_gradient_sync(True)`` where the program says False before the step."""
+def synchronised(location: SourceLocation | None, method: str, help: str) -> tuple[Fix, ...]:
+    """``method(True)``, as ``set_requires_gradient_sync``, where the program says False before the step."""
     if location is None:
         return ()
     for node in nodes_in(location.file):
-        if isinstance(node, ast.Call) and text_of(location, node.func).endswith(".set_requires_gradient_sync"):
+        if isinstance(node, ast.Call) and text_of(location, node.func).endswith(f".{method}"):
             said = node.args[0] if node.args else None
             if isinstance(said, ast.Constant) and said.value is False:
                 return (Fix(help, (Rewrite(location_in(location, said), "True"),)),)

@@ -58,6 +58,7 @@ from .fsdp import MAKE_PARAMETER as MAKE_PARAMETER
 from .fsdp import USE_VIEWS as USE_VIEWS
 from .fsdp import flat_parameters as flat_parameters
 from .fsdp import gathered_parameter as gathered_parameter
+from .fsdp import held_over_replicas as held_over_replicas
 from .fsdp import is_flattened as is_flattened
 from .fsdp import keeps_gradient as keeps_gradient
 from .fsdp import sharded_parameter as sharded_parameter

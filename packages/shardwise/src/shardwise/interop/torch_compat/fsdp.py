@@ -68,6 +68,20 @@ def keeps_gradient(fsdp_param: Any) -> bool:
 
 
 @private(
+    "torch.distributed.fsdp._fully_shard._fsdp_state.FSDPState:_fsdp_param_groups",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup:_partial_reduce_output",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup:fsdp_params",
+    lost="steps that are taken before fully_shard has summed its gradients over replicas",
+    tier=2,
+)
+def held_over_replicas(module: Any) -> list[Any]:
+    """The ``FSDPParam`` of a module whose gradients are scattered over shards and not yet summed over replicas."""
+    groups = getattr(module._get_fsdp_state(), "_fsdp_param_groups", ())
+    held = [group for group in groups if getattr(group, "_partial_reduce_output", None) is not None]
+    return [fsdp_param for group in held for fsdp_param in group.fsdp_params]
+
+
+@private(
     "torch.distributed.fsdp._flat_param.FlatParamHandle:flat_param",
     "torch.distributed.fsdp._flat_param.FlatParameter:_params",
     "torch.distributed.fsdp._flat_param.FlatParameter:_param_infos",
