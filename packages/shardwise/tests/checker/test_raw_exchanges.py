@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise.checker import checking, typecheck
 from shardwise.diagnostics.result import Collector
+from shardwise.worlds.world import InProcessWorld
 
 from .helpers import refused
 from .on_ranks import RANKS, addend, drawn, outcomes, shard
@@ -117,3 +119,29 @@ def test_a_ring_by_hand_sums_addends_and_is_no_finding(local: bool) -> None:
         torch.testing.assert_close(found[0].value, full)
         assert not found[0].type.local, "what a neighbour has sent has no type"
     assert outcomes(lambda: ring(addend(full).relu()), local=local) == ["SW112"] * RANKS
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("op", [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX])
+def test_what_all_ranks_have_reduced_is_equal_though_nothing_was_known_of_it(local: bool, op: Any) -> None:
+    """So low-rank compression of a gradient, by a matrix that nobody has typed, is summed and no finding."""
+    basis, full = drawn(6, 2, seed=5), drawn(4, 6)
+
+    def rank() -> tuple[torch.Tensor, Any, torch.Tensor]:
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+        with spmd.set_current_mesh(mesh), checking(strict=False, local=local, collect=Collector()):
+            own = addend(full)
+            p = own @ basis.clone()
+            assert [place.is_unknown for place in spmd.typeof(p).type.placements] == [True]
+            dist.all_reduce(p, op=op)
+            q = own.T @ p
+            return p, spmd.typeof(p).type, q if spmd.typeof(q).type.partial_axes else torch.zeros(())
+
+    found = InProcessWorld(RANKS).run(rank)
+    for p, type, _ in found:
+        torch.testing.assert_close(p, found[0][0])
+        assert [place.is_equal for place in type.placements] == [True]
+        assert type.exponent(type.axes[0]) is None, "it may have been equal before"
+    if op == dist.ReduceOp.SUM:
+        torch.testing.assert_close(found[0][0], full @ basis)
+        torch.testing.assert_close(sum(q for _, _, q in found), full.T @ full @ basis)

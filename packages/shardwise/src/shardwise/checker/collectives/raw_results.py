@@ -45,8 +45,8 @@ def _arrived(
         return base  # what nobody has typed has been written over the zeros
     if base.ground is Ground.UNKNOWN or (not base.axes and base.ground is Ground.ABSENT):
         return None
-    if base.axes and not base.local:
-        return None  # nothing is known along any axis: the result of a rejected call
+    if base.axes and not base.local and (exchange.reducer is None or row.sent != row.received or row.gives != "R"):
+        return None  # nothing is known along any axis: the result of a rejected call; a reduction makes it equal
     if base.ground is Ground.ZERO and row.sent == row.received:
         return None  # whatever is done to zeros that all ranks have, they stay zeros
     base = cut_along(base, axis)
