@@ -27,6 +27,7 @@ from ..call.cache_key import COUNT, extend, extend_named, full_key, gradient_bit
 from ..parts import buffer_filling as filling
 from ..parts.micro_batches import CUTTING, cut_of
 from ..parts.passed_pieces import refuse_unless_passed
+from ..parts.rank_branches import is_added_by_number
 from ..parts.varying_lengths import carry
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
@@ -160,7 +161,8 @@ def ordinary(op: Op) -> Handler:
             outcome = reshaping.outcome
         cut = cut_of(session, op, args, kwargs, outcome) if cuts and outcome.refusals else None
         if outcome.refusals:
-            refuse_unless_passed(session, op, operands, values, outcome, blocked)
+            if not is_added_by_number(session, outcome):
+                refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())
         elif key is not None and not writing and reshaping is None:

@@ -27,6 +27,8 @@ from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import UNTYPED, Exponent, TensorType
 
+from .session import CheckSession
+
 ByRank = tuple[int | float, ...]
 """A number on every rank of the world."""
 
@@ -58,6 +60,26 @@ def _rounded(number: float, digits: int | None = None) -> object:
     return _unary(functools.partial(round, ndigits=digits))(number)
 
 
+def _comparison(name: str) -> Callable[[Any, Any], Any]:
+    """The method for a comparison; where its answer differs between ranks, its line is remembered."""
+    apply: Callable[[Any, Any], Any] = getattr(operator, name)
+
+    def method(self: Any, other: Any) -> Any:
+        if self.by_rank is not None and isinstance(other, (int, float)) and not is_library_calling():
+            _note_compared(type_of(self), _on_all_ranks(apply, self, other))
+        return apply(plain(self), plain(other))
+
+    return method
+
+
+def _note_compared(type: TensorType, answers: ByRank | None) -> None:
+    session, place = current(), user_location(2)
+    if isinstance(session, CheckSession) and answers is not None and place is not None:
+        for axis in type.varying_axes:
+            if differs(answers, axis):
+                session.compared.setdefault(axis, set()).add((place.file, place.line))
+
+
 class _Typed:
     """What both classes have in common. ``by_rank``: the number on every rank, if that is known."""
 
@@ -78,6 +100,12 @@ class _Typed:
     __neg__, __abs__ = _unary(operator.neg), _unary(abs)
     __round__: Callable[..., Any] = _rounded
     __trunc__, __floor__, __ceil__ = _unary(math.trunc), _unary(math.floor), _unary(math.ceil)
+
+    __eq__, __ne__ = _comparison("eq"), _comparison("ne")
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, ("lt", "le", "gt", "ge"))
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
 
     def __int__(self) -> int:
         _note_lost("int", self)
@@ -154,7 +182,7 @@ def type_here(number: Any) -> TensorType:
 
 def key_of_number(number: Any) -> tuple[object, ...]:
     """What a verdict that no plain value decides depends on."""
-    return number._shardwise.type, number.by_rank, number == 0
+    return number._shardwise.type, number.by_rank, plain(number) == 0
 
 
 @functools.lru_cache(maxsize=4096)

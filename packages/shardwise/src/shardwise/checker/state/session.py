@@ -45,6 +45,7 @@ class CheckSession(Session):
     ``kept_elsewhere``  parameters whose gradients a wrapper moves and sums while backward runs, out of sight.
     ``scale_lost``, ``scale_sought``, ``scale_told``  by axis, where gradients lost their scale; which backward passes
                     have been asked; what has been listed. See ``scale_lost``.
+    ``compared``    by axis, the lines that have compared numbers which differ along it; see ``rank_branches``.
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     ``data``        what data parallel models have been called with, if that is asked for; see ``own_data``.
     ``unjudged``    of the gradients that steps take, how many are unknown along an axis, of how many; at the most.
@@ -84,6 +85,7 @@ class CheckSession(Session):
         self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
         self.scale_sought: set[Site | None] = set()
         self.scale_told: set[tuple[MeshAxis, Site | None]] = set()
+        self.compared: dict[MeshAxis, set[tuple[str, int]]] = {}
         self.exchanged: dict[MeshAxis, bool] = {}
         self.data: Any = None
         self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
