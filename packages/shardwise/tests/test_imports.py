@@ -38,7 +38,8 @@ CHECKER_ORDER = (
 )
 """Folders and modules of checker/ in the order in which a call flows; an import may only point left."""
 DIAGNOSTICS_ORDER = (
-    *("printing", "source_location", "source", "syntax", "operands", "decisions", "error_text", "excerpt"),
+    *("printing", "source_location", "source", "syntax", "operands", "decisions"),
+    *("deciding_lines", "error_text", "excerpt"),
     *("codes", "fix", "finding", "errors", "explain", "causes", "run_record", "coverage", "result", "merged_results"),
     *("statistics", "text", "formats", "services"),
 )

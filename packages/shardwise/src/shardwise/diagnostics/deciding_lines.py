@@ -1,7 +1,7 @@
 """Which lines decide whether a statement runs, and with what? Conditions around it, exits before it, assignments.
 
-Of ``if skips(p): continue`` and then ``total += p.norm()`` in a loop, the test decides about the addition. Read from the
-source, once per line.
+Of ``if skips(p): continue`` and then ``total += p.norm()`` in a loop, the test decides about the addition. Read from
+the source, once per line.
 """
 
 from __future__ import annotations

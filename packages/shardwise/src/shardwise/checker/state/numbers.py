@@ -60,14 +60,14 @@ def _rounded(number: float, digits: int | None = None) -> object:
     return _unary(functools.partial(round, ndigits=digits))(number)
 
 
-def _comparison(name: str) -> Callable[[Any, Any], Any]:
+def _comparison(name: str) -> Callable[[object, object], bool]:
     """The method for a comparison; where its answer differs between ranks, its line is remembered."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
-    def method(self: Any, other: Any) -> Any:
-        if self.by_rank is not None and isinstance(other, (int, float)) and not is_library_calling():
+    def method(self: object, other: object) -> bool:
+        if isinstance(other, (int, float)) and not is_library_calling():
             _note_compared(type_of(self), _on_all_ranks(apply, self, other))
-        return apply(plain(self), plain(other))
+        return bool(apply(plain(self), plain(other)))
 
     return method
 

@@ -74,9 +74,9 @@ def keeps_gradient(fsdp_param: Any) -> bool:
     lost="steps that are taken before fully_shard has summed its gradients over replicas",
     tier=2,
 )
-def held_over_replicas(module: Any) -> list[Any]:
+def held_over_replicas(module: object) -> list[object]:
     """The ``FSDPParam`` of a module whose gradients are scattered over shards and not yet summed over replicas."""
-    groups = getattr(module._get_fsdp_state(), "_fsdp_param_groups", ())
+    groups = getattr(module._get_fsdp_state(), "_fsdp_param_groups", ())  # type: ignore[attr-defined]
     held = [group for group in groups if getattr(group, "_partial_reduce_output", None) is not None]
     return [fsdp_param for group in held for fsdp_param in group.fsdp_params]
 
