@@ -161,7 +161,7 @@ def ordinary(op: Op) -> Handler:
             outcome = reshaping.outcome
         cut = cut_of(session, op, args, kwargs, outcome) if cuts and outcome.refusals else None
         if outcome.refusals:
-            if not is_added_by_number(session, outcome):
+            if not (session.compared and is_added_by_number(session, outcome)):
                 refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())

@@ -20,7 +20,7 @@ _ADDED_PER_RANK = "SW113"
 def is_added_by_number(session: CheckSession, outcome: Outcome) -> bool:
     """True if all that is refused are terms that a rank adds or not by its number; then that is listed."""
     axes = {one.axis for one in outcome.refusals if isinstance(one.axis, MeshAxis)}
-    if not session.compared or not all(one.refusal.code == _ADDED_PER_RANK for one in outcome.refusals):
+    if not all(one.refusal.code == _ADDED_PER_RANK for one in outcome.refusals):
         return False
     if not axes or not all(_is_decided(session, axis) for axis in axes):
         return False
