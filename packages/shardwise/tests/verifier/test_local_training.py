@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from torch import nn
 
 from shardwise import verify
 from shardwise.diagnostics.result import ExitCode
-from shardwise.verifier.layouts.local_training import REMEDY
+from shardwise.interop.running.recording import Key, Record
+from shardwise.types.tensor_type import UNTYPED
+from shardwise.verifier.layouts.local_training import REMEDY, trained_apart
 
 pytestmark = pytest.mark.processes
 
@@ -84,3 +87,24 @@ def test_gradients_that_differ_before_every_rank_takes_one_ranks_update_are_wron
 
     verdict = verify(program, {"dp": 2}, strict=False)
     assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("entering", "apart"), [(("00", "01"), True), (("01", "01"), False), (("00", "00"), False)], ids=str
+)
+def test_pieces_that_differ_before_the_first_step_are_no_copies_that_drift(entering, apart):
+    """A digit a rank for each step: ZeRO 3 steps with pieces of what is whole before the first step and at the end."""
+    runs = [
+        {
+            **{Key("gradient", "weight", None, nth): _with(step[rank]) for nth, step in enumerate(entering)},
+            Key("trained", "weight", None): _with("9"),
+        }
+        for rank in range(2)
+    ]
+    copies = SimpleNamespace(ranks=(0, 1), layouts=[SimpleNamespace(steps=[])])
+    alignment: Any = SimpleNamespace(of=lambda name: [copies])
+    assert trained_apart(runs, alignment) == ({"weight"} if apart else set())
+
+
+def _with(digest: str) -> Record:
+    return Record(Key("gradient", "weight", None), UNTYPED, "", None, digest=digest.encode())

@@ -7,12 +7,13 @@ Local SGD and DiLoCo let the ranks drift apart for some steps and then make them
     at the end      equal
 
 Replicas that drift and stay apart have lost a sum. So have those that are equal before every step, though their
-gradients differ: some rank's update is copied to all.
+gradients differ: some rank's update is copied to all. What differs before the first step is each rank's piece, of which
+the parameter is put together (ZeRO 3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from shardwise.interop.running.recording import Record
 from shardwise.oracle.observed_layout import Way
@@ -36,19 +37,22 @@ def trained_apart(ranks: Sequence[Entries], alignment: Alignment) -> frozenset[s
             elif key.kind == "trained":
                 ending.setdefault(key.name, {})[rank] = record.digest
     return frozenset(
-        name for name, steps in entering.items() if _apart_and_together(name, steps.values(), ending, alignment)
+        name
+        for name, steps in entering.items()
+        if _apart_and_together(name, [steps[nth] for nth in sorted(steps)], ending, alignment)
     )
 
 
 def _apart_and_together(
-    name: str, steps: Iterable[dict[int, bytes]], ending: dict[str, dict[int, bytes]], alignment: Alignment
+    name: str, steps: Sequence[dict[int, bytes]], ending: dict[str, dict[int, bytes]], alignment: Alignment
 ) -> bool:
     """Do the ranks that hold the parameter in equal copies differ in some step, and not at the end?"""
     for group in alignment.of(name):
         if any(step.way is not Way.EQUAL for step in group.layouts[0].steps):
             continue
         last = {ending.get(name, {}).get(rank) for rank in group.ranks}
-        drifted = any(len({step[rank] for rank in group.ranks if rank in step}) > 1 for step in steps)
+        before, *later = (len({step[rank] for rank in group.ranks if rank in step}) for step in steps)
+        drifted = before == 1 and any(count > 1 for count in later)
         if len(last) == 1 and None not in last and drifted:
             return True
     return False
