@@ -28,6 +28,7 @@ def test_it_computes_what_one_device_computes_and_holds_what_its_formula_says(na
     times = 1 if found.program.optimizer else STEPS + 1  # weights at the end, and gradients of every step
     assert evidence.compared == prod(found.program.mesh.values()) * (STEPS + times * len(found.program.weights))
     assert set(evidence.held) == {found.memory(found.program.mesh) * 8}
+    assert set(evidence.state) == {found.state(found.program.mesh) * 8}
 
 
 @pytest.mark.one_in(2)
@@ -49,6 +50,15 @@ def test_it_is_accepted_and_its_ranks_receive_what_its_formulas_say(name: str, t
             elements, n = prod(call["shape"]), sizes[call["group"]]
             received[call["group"]] += elements if call["op"] == "recv" else cost_of(call["op"], elements, n).elements
     assert {axis: count / STEPS for axis, count in received.items()} == pytest.approx(found.traffic(found.program.mesh))
+
+
+def test_what_zero_saves_is_state() -> None:
+    sizes = {"dp": 4}
+    whole, *shared = (entry(name) for name in ("data_parallel", "zero1", "zero2"))
+    assert whole.state(sizes) == whole.memory(sizes)
+    assert [(one.memory(sizes), one.state(sizes)) for one in shared] == 2 * [
+        (whole.memory(sizes), whole.state(sizes) / 4)
+    ]
 
 
 def test_a_page_has_all_its_parts() -> None:

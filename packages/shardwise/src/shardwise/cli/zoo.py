@@ -104,6 +104,7 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     shown = [", ".join(f"{axis}={size}" for axis, size in seen.items()) for seen in found.program.meshes(sizes)]
     yield f"On {', which experts see as '.join(shown)}, in float64, a rank"
     yield f"  holds     {found.memory(sizes) * BYTES:,.0f} bytes of weights = {found.parts['Memory']} elements"
+    yield f"  keeps     {found.state(sizes) * BYTES:,.0f} bytes of momentum = {found.parts['State']} elements"
     for axis, elements in found.traffic(sizes).items():
         yield f"  receives  {elements * BYTES:,.0f} bytes a step over {axis}"
     yield ""
@@ -152,5 +153,8 @@ def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
     )
     click.echo(
         f"a rank holds {max(evidence.held):,} bytes of weights; by the formula {found.memory(sizes) * BYTES:,.0f}"
+    )
+    click.echo(
+        f"and {max(evidence.state):,} bytes of the optimizer's state; by the formula {found.state(sizes) * BYTES:,.0f}"
     )
     return ExitCode.FINDINGS if differ else ExitCode.CLEAN

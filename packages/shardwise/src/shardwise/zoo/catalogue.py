@@ -1,7 +1,8 @@
 """What the zoo holds: its programs by name, each with what its docstring says of it and its numbers.
 
 A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as
-formulas in the sizes of the module and of the axes. Memory is in elements of weights on one rank, traffic in elements
+formulas in the sizes of the module and of the axes. ``State`` is a sixth where the optimizer's state of a weight is not
+where the weight is. Memory is in elements of weights on one rank, state in elements of momentum, traffic in elements
 that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n,
 ``send(e)`` that of n - 1 hops, and ``recv(e)`` is e, or nothing where there is one rank. The numbers are those of rank
 0.
@@ -23,7 +24,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from .program import ZooProgram
 
 FOLDER = Path(__file__).parent / "programs"
-PARTS = ("Mesh", "Choose", "Breaks", "Memory", "Traffic")
+PARTS = ("Mesh", "Choose", "Breaks", "Memory", "State", "Traffic")
 _COLLECTIVES: Mapping[str, Callable[[float, int], float]] = {
     "all_reduce": lambda elements, n: 2 * elements * (n - 1) / n,
     "reduce_scatter": lambda elements, n: elements * (n - 1) / n,
@@ -69,6 +70,10 @@ class Entry:
         """Elements of weights that one rank of a mesh of these sizes holds, by the formula."""
         return self._value(self.parts["Memory"], self.sizes(sizes), 1)
 
+    def state(self, sizes: Mapping[str, int]) -> float:
+        """Elements of the optimizer's state that one rank of a mesh of these sizes holds, by the formula."""
+        return self._value(self.parts["State"], self.sizes(sizes), 1)
+
     def traffic(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """Elements that one rank receives in a step, by axis, by the formulas."""
         sizes = self.sizes(sizes)
@@ -102,5 +107,6 @@ def entry(name: str) -> Entry:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     title, _, rest = text.partition("\n")
     found = re.split(rf"^({'|'.join(PARTS)}):", rest, flags=re.MULTILINE)
-    parts = {part: " ".join(body.split()) for part, body in zip(found[1::2], found[2::2], strict=True)}
-    return Entry(name, title, parts, path)
+    said = {part: " ".join(body.split()) for part, body in zip(found[1::2], found[2::2], strict=True)}
+    parts = {"State": said["Memory"], **said}
+    return Entry(name, title, {part: parts[part] for part in PARTS}, path)

@@ -33,12 +33,13 @@ class Apart:
 @dataclass(frozen=True)
 class Evidence:
     """``losses`` of both runs by step, how many tensors were ``compared``, where they differ, and the bytes of weights
-    that every rank ``held``."""
+    and of the optimizer's ``state`` that every rank ``held``."""
 
     losses: tuple[tuple[float, float], ...]
     compared: int
     disagreements: tuple[Apart, ...]
     held: tuple[int, ...]
+    state: tuple[int, ...]
 
 
 def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120.0) -> Evidence:
@@ -53,7 +54,7 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
     held = tuple(sum(x.numel() * x.element_size() for x in trained.weights.values()) for trained in ranks)
-    return Evidence(losses, len(pairs), wrong, held)
+    return Evidence(losses, len(pairs), wrong, held, tuple(trained.state_bytes for trained in ranks))
 
 
 def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> Trained:

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from shardwise.collectives.annotate import assert_type
 from shardwise.collectives.communicate import all_reduce
+from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.current import set_current_mesh
 from shardwise.types.notation import TypedShape, parse
 from shardwise.types.placement import P, R
@@ -63,7 +64,9 @@ Step = Callable[Concatenate[Tensors, Tensors, DeviceMesh, ...], Tensor]
 
 
 class Optimizer(Protocol):
-    """What takes a step with gradients that are there."""
+    """What takes a step with gradients that are there. ``state`` has the tensors that it keeps from step to step."""
+
+    state: Any
 
     def step(self) -> object: ...
 
@@ -121,11 +124,15 @@ class ZooProgram:
 
 @dataclass
 class Trained:
-    """What a training run has computed: the loss of every step, and the gradients and weights as whole or as pieces."""
+    """What a training run has computed: the loss of every step, and the gradients and weights as whole or as pieces.
+
+    ``state_bytes``  of what the optimizer keeps.
+    """
 
     losses: list[Tensor] = field(default_factory=list)
     gradients: list[dict[str, Tensor]] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
+    state_bytes: int = 0
 
 
 def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
@@ -145,6 +152,7 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
             optimizer.step()
             optimizer.zero_grad()
     found.weights = {name: tensor.detach().clone() for name, tensor in vars(w).items()}
+    found.state_bytes = sum(kept.nbytes for kept in tree_leaves(optimizer.state) if isinstance(kept, Tensor))
     return found
 
 

@@ -69,6 +69,7 @@ class ClippedSGD:
         self.whole: list[Any] = [w.table, w.scale]
         self.split: list[Any] = [w.up, w.down]
         self.inner = torch.optim.SGD([*self.whole, *self.split], lr=LEARNING_RATE, momentum=MOMENTUM)
+        self.state = self.inner.state
 
     @torch.no_grad()
     def step(self) -> None:

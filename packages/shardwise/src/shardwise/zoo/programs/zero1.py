@@ -5,6 +5,7 @@ Choose:  when the optimizer's state is what does not fit: with Adam in mixed pre
 Breaks:  a norm of gradients for clipping that is taken of a rank's piece; a weight that is updated where its piece is
          not, and then overwritten by the gather.
 Memory:  2 * H * D
+State:   2 * H * D / dp
 Traffic: dp = all_reduce(2 * H * D) + 2 * all_gather(H * D / dp)
 """
 
@@ -27,7 +28,7 @@ class ShardedSGD:
 
     def __init__(self, w: Tensors) -> None:
         self.weights = list(vars(w).values())
-        self.momentum = [torch.zeros_like(spmd.convert(x.detach(), "dp", src=R, dst=S(0))) for x in self.weights]
+        self.state = [torch.zeros_like(spmd.convert(x.detach(), "dp", src=R, dst=S(0))) for x in self.weights]
 
     def summed(self, gradient: Tensor) -> Tensor:
         """This rank's piece of the sum of all ranks' gradients."""
@@ -35,7 +36,7 @@ class ShardedSGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        for weight, momentum in zip(self.weights, self.momentum, strict=True):
+        for weight, momentum in zip(self.weights, self.state, strict=True):
             assert weight.grad is not None
             momentum.mul_(MOMENTUM).add_(self.summed(weight.grad))
             piece = spmd.convert(weight, "dp", src=R, dst=S(0)) - LEARNING_RATE * momentum

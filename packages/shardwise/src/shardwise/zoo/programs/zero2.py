@@ -6,6 +6,7 @@ Choose:  before stage 3, when whole weights fit and gradients with the optimizer
 Breaks:  a gradient that is scattered after every micro-batch and then added to the whole; a mean in the scatter beside
          a loss that is a mean already.
 Memory:  2 * H * D
+State:   2 * H * D / dp
 Traffic: dp = 2 * reduce_scatter(H * D) + 2 * all_gather(H * D / dp)
 """
 
