@@ -318,7 +318,7 @@ def test_a_scale_that_clipping_hides_is_seen_in_the_factor(tmp_path, clip):
     assert wrong.exit_code is ExitCode.FINDINGS
     assert {one.key.kind for one in wrong.numbers.disagreements} == {"clip"}
     first = wrong.numbers.disagreements[0]
-    assert first.said == "differs from the run on one rank: gradients are 0.5 times as large before it"
+    assert first.said == "differs from the run on one rank: the norm is 0.5 times as large"
     assert first.hint.startswith("1/2 of it, 2 being the size of dp")
 
 

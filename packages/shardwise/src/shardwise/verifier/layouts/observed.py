@@ -215,7 +215,8 @@ class ObservedComparison:
         return "equal" if self._values.against(key, first, pieces, scaled, there) is None else wrong
 
     def _of_clipping(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record) -> Verdict:
-        """Do both runs clip by the same factor? If not, their gradients had another scale, which shows nowhere else.
+        """Do both runs clip by the same factor? If not, their gradients had another scale, which shows nowhere else,
+        or the norm is not theirs.
 
         Ranks that clip by factors of their own, and a run that clips nothing, have gradients that tell.
         """
@@ -230,7 +231,7 @@ class ObservedComparison:
             return "equal"
         times = float(whole) / float(one)
         hint = hint_for(times, 2, self._values.names)
-        return replace(wrong, said=f"{wrong.said}: gradients are {times:.4g} times as large before it", hint=hint)
+        return replace(wrong, said=f"{wrong.said}: the norm is {times:.4g} times as large", hint=hint)
 
     def _lies(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
         """Are the pieces in some layout what one rank has?"""
