@@ -116,6 +116,7 @@ class AskedVerify:
         options = replace(self._verify_options(), show=False, record=False, feed=None, layouts=self.layouts)
         if self.batches is not None:
             changed = Intervention(batches=read_batches(self.batches)) if self.batches else None
+            # Loaders draw apart as they do on the ranks; what they give here nobody asks for.
             options = replace(options, kept_bytes=1, changed=changed)
         with progress(lambda: "running on one rank", plain=True):
             failure, said = record_references(file, subject, axes, options)
