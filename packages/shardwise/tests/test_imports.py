@@ -26,8 +26,8 @@ LEVELS = (
     {"planner", "rewriting"},
     {"collectives", "oracle", "host", "drawing"},
     {"train", "checker", "worlds", "report"},
-    {"uniformity", "verifier", "zoo"},
-    {"testing"},
+    {"uniformity", "verifier"},
+    {"testing", "zoo"},
     {"notebook", "servers"},
     {"cli"},
 )

@@ -137,5 +137,6 @@ def test_wrong_usage_says_what_is_right(words: tuple[str, ...], said: str) -> No
 def test_a_run_prints_both_losses() -> None:
     lines = shown("data_parallel", "--mesh", "dp=2", "--run").splitlines()
     assert lines[1].split()[1] == lines[1].split()[2]
-    assert lines[-3].endswith("compared with one device: all equal")
-    assert lines[-1].startswith("and 3,072 bytes of the optimizer's state")
+    assert lines[-4].endswith("compared with one device: all equal")
+    assert lines[-2].startswith("and 3,072 bytes of the optimizer's state")
+    assert lines[-1] == "it received 3,072 bytes a step over dp; by the formula 3,072"

@@ -157,4 +157,7 @@ def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
     click.echo(
         f"and {max(evidence.state):,} bytes of the optimizer's state; by the formula {found.state(sizes) * BYTES:,.0f}"
     )
+    for axis, elements in found.traffic(sizes).items():
+        received = max(rank.get(axis, 0) for rank in evidence.received)
+        click.echo(f"it received {received:,.0f} bytes a step over {axis}; by the formula {elements * BYTES:,.0f}")
     return ExitCode.FINDINGS if differ else ExitCode.CLEAN

@@ -1,17 +1,26 @@
-"""A program of the zoo on real processes, beside its program of one device: losses, gradients and weights compared."""
+"""A program of the zoo on real processes, beside its program of one device: losses, gradients and weights compared.
+
+What a rank holds and receives is counted on the way, to stand beside the formulas.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from shardwise.uniformity.calls import Trace, TracedCall
+from shardwise.uniformity.collective_costs import costed
+from shardwise.uniformity.collective_trace import CollectiveRecorder
+from shardwise.uniformity.kept_calls import KeptCalls
 from shardwise.worlds.world import ProcessWorld
 
-from .program import Trained, ZooProgram, device_mesh, piece, train, train_single, type_of
+from .program import STEPS, Trained, ZooProgram, device_mesh, piece, train, train_single, type_of
 
 TOLERANCE = 1e-9
 """Relative: sums of float64 in another order agree to about 1e-15."""
@@ -32,14 +41,15 @@ class Apart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """``losses`` of both runs by step, how many tensors were ``compared``, where they differ, and the bytes of weights
-    and of the optimizer's ``state`` that every rank ``held``."""
+    """``losses`` of both runs by step, how many tensors were ``compared``, and where they differ. Of every rank the
+    bytes of weights that it ``held``, of the optimizer's ``state``, and those ``received`` in a step, by axis."""
 
     losses: tuple[tuple[float, float], ...]
     compared: int
     disagreements: tuple[Apart, ...]
     held: tuple[int, ...]
     state: tuple[int, ...]
+    received: tuple[Mapping[str, float], ...]
 
 
 def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120.0) -> Evidence:
@@ -48,17 +58,32 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     Errors: RankFailure, RankTimeout if a rank raises or hangs.
     """
     world = ProcessWorld(math.prod(sizes.values()), timeout_s=timeout_s)
-    ranks = world.run(_on_a_rank, program, tuple(sizes.items()))
+    ranks, received = zip(*world.run(_on_a_rank, program, tuple(sizes.items())), strict=True)
     alone = train_single(program)
     losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
     held = tuple(sum(x.numel() * x.element_size() for x in trained.weights.values()) for trained in ranks)
-    return Evidence(losses, len(pairs), wrong, held, tuple(trained.state_bytes for trained in ranks))
+    return Evidence(losses, len(pairs), wrong, held, tuple(trained.state_bytes for trained in ranks), received)
 
 
-def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> Trained:
-    return train(program, device_mesh(dict(sizes)))
+def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> tuple[Trained, dict[str, float]]:
+    mesh, kept = device_mesh(dict(sizes)), KeptCalls()
+    with CollectiveRecorder(kept, dist.get_rank()).recording():
+        trained = train(program, mesh)
+    return trained, received_bytes(Trace(dist.get_rank(), kept.events))
+
+
+def received_bytes(trace: Trace) -> dict[str, float]:
+    """What the calls of a rank bring it in a step, by axis: collectives once round a ring, messages as they are.
+
+    Sums of one number are left out: those of the loss, which is summed for printing.
+    """
+    tensors = [event for event in trace.events if isinstance(event, TracedCall) and event.shapes != ((),)]
+    found: Counter[str] = Counter()
+    for call in costed([Trace(trace.rank, tensors)])[0]:
+        found[call.axis] += call.bytes
+    return {axis: count / STEPS for axis, count in found.items() if count}
 
 
 Pair = tuple[str, int, int, Tensor, Tensor]
