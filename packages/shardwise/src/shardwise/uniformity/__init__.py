@@ -1,6 +1,6 @@
 """Do all ranks issue the same collectives? Traces of them, replayed and compared.
 
-what a rank asks           calls, c10d_calls, collective_trace, transitions_told, object_collectives
+what a rank asks           calls, c10d_calls, collective_trace, kept_calls, transitions_told, object_collectives
 the ranks side by side     rank_processes, delivery
 where they part ways       matching, replay, findings
 values that must be equal  expressions, expression_recorder, congruence
