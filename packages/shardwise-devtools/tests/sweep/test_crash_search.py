@@ -26,13 +26,13 @@ def test_the_slice_does_call_operators():
 @pytest.fixture
 def broken_checker(monkeypatch):
     """A checker that counts on an argument that some calls do not have."""
-    from shardwise.checker.operators import ordinary
+    from shardwise.checker.operators import first_calls
 
     def judge(session, op, args, kwargs):
         assert args[1] is not None
         return judging.judge(session, op, args, kwargs)
 
-    monkeypatch.setattr(ordinary, "judge", judge)
+    monkeypatch.setattr(first_calls, "judge", judge)
 
 
 @pytest.mark.usefixtures("broken_checker")

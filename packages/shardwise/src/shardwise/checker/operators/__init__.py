@@ -1,6 +1,6 @@
 """How ordinary operators are checked, and those with a rule of their own beside them.
 
-every operator             ordinary, judging, known_calls
+every operator             ordinary, first_calls, judging, known_calls
 operators with a handler   factories, random_ops, foreach, running_statistics, value_reads, sizes, given_sizes,
                            ignored_targets
 of gradients               scale_lost

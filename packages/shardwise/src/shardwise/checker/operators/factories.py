@@ -31,11 +31,12 @@ from ..parts.varying_lengths import same_shape
 from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .first_calls import run, run_first
 from .foreign_numbers import has_foreign, run_of_foreign
 from .given_sizes import FILLED, cut_like_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
-from .ordinary import Handler, run, run_first
+from .ordinary import Handler
 
 _UNKNOWN: Any = object()
 _OF_VALUES = (

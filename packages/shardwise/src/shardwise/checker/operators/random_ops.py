@@ -26,10 +26,11 @@ from ..call.cache_key import full_key, gradient_bits
 from ..parts.passed_pieces import refuse_unless_passed
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
+from .first_calls import run_first
 from .given_sizes import cut_like_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import CachedVerdict, KnownWrites, remember
-from .ordinary import Handler, run_first, writes_by_name
+from .ordinary import Handler, writes_by_name
 
 
 def random_op(op: Op) -> Handler:
