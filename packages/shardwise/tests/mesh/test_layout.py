@@ -109,6 +109,16 @@ def test_orthogonal_layouts_count_in_mixed_radix(pair):
     assert pair[0].isorthogonal(pair[1]) == ascending
 
 
+@given(digits_of_a_grid())
+def test_a_rank_is_the_first_of_its_fiber_and_what_it_is_off(pair):
+    axis, other = pair
+    for first in other.divide(axis).ranks() if other.divide(axis) else [0]:
+        fiber = [first + offset for offset in axis.ranks()]
+        assert [(axis.offset(rank), axis.place(rank)) for rank in fiber] == [
+            (rank - first, place) for place, rank in enumerate(fiber)
+        ]
+
+
 @given(st.one_of(st.tuples(layouts(2), layouts(2)), digits_of_a_grid()))
 def test_merging_gives_all_sums(pair):
     one, other = pair

@@ -73,6 +73,10 @@ class Layout(Pictured):
             found = found * size + rank // stride % size
         return found
 
+    def offset(self, rank: int) -> int:
+        """How far ``rank`` lies from the first one of its fiber: 5 on the axis 2:4 lies 4 from rank 1."""
+        return sum(rank // stride % size * stride for size, stride in self.atoms)
+
     def __contains__(self, rank: object) -> bool:
         return isinstance(rank, int) and rank >= 0 and self._digits(rank) is not None
 

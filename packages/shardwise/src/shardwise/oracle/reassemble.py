@@ -192,7 +192,7 @@ def collapse(
     """Combine the tensors along ``axis``; the lowest rank of each fiber stands for it."""
     fibers: dict[int, dict[int, torch.Tensor]] = {}
     for rank in sorted(values):
-        fibers.setdefault(rank - offset(axis, rank), {})[rank] = values[rank]
+        fibers.setdefault(rank - axis.layout.offset(rank), {})[rank] = values[rank]
     for parts in fibers.values():
         if len(parts) != axis.size():
             raise Unreadable(f"only {len(parts)} of {axis.size()} ranks along {axis!r} have it")
@@ -200,8 +200,3 @@ def collapse(
         return {base: combine(parts) for base, parts in fibers.items()}
     except RuntimeError as error:
         raise Unreadable(f"the ranks' tensors do not fit together over {axis!r}: {error}") from None
-
-
-def offset(axis: MeshAxis, rank: int) -> int:
-    """How far ``rank`` lies from the first rank of its fiber of ``axis``."""
-    return sum(rank // stride % size * stride for size, stride in axis.layout.atoms)

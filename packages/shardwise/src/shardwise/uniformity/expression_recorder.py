@@ -21,6 +21,7 @@ from shardwise.diagnostics.source import is_internal, user_location
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.running.recording import Recorder, has_values, heard_by, is_heard
+from shardwise.interop.tensors.bits import bytes_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import TorchFunction
@@ -106,7 +107,7 @@ class ExpressionRecorder(TorchFunctionMode):
         with no_torch_function():
             known = before != UNKNOWN and not before.startswith(_IN_PART) and not self._is_unreal()
             known = known and not is_dtensor(x) and has_values(x)
-            value = _hash(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()) if known else ""
+            value = _hash(bytes_of(x)) if known else ""
         digest = _hash(f"declared {by} {value}".encode())
         self._put(x, digest if known else UNKNOWN)
         if known:
@@ -285,7 +286,7 @@ def _text(structure: Any) -> str:
 def _state(generator: object) -> str:
     own = generator if isinstance(generator, torch.Generator) else torch.default_generator
     with no_torch_function():
-        return _hash(own.get_state().numpy().tobytes())
+        return _hash(bytes_of(own.get_state()))
 
 
 def _hash(what: bytes) -> str:

@@ -87,13 +87,5 @@ def _axis_of(loader: DataLoader[object]) -> MeshAxis | None:
     axes = set() if mesh is None else set(mesh.axes)
     axes.add(MeshAxis.of(dist.group.WORLD))
     rank = dist.get_rank()
-    fitting = [axis for axis in axes if axis.size() == sampler.num_replicas and _place(axis, rank) == sampler.rank]
+    fitting = [axis for axis in axes if axis.size() == sampler.num_replicas and axis.layout.place(rank) == sampler.rank]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _place(axis: MeshAxis, rank: int) -> int:
-    """Where along the axis a rank is, from 0."""
-    place = 0
-    for size, stride in zip(axis.layout.sizes, axis.layout.strides, strict=True):
-        place = place * size + rank // stride % size
-    return place

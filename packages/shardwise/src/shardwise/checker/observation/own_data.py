@@ -17,6 +17,7 @@ import torch.distributed as dist
 from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.running.recording import has_values
+from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
@@ -73,10 +74,9 @@ class _Argument:
         self.compared &= compares and has_values(x) and x.layout is torch.strided
         if self.compared:
             with no_torch_function(), torch.no_grad():
-                values = x.detach().cpu().contiguous().flatten()
-                self.plain &= bool((values == values[0]).all())
-                self.hashed.update(f"{x.dtype}{tuple(x.shape)}".encode())
-                self.hashed.update(values.view(torch.uint8).numpy().tobytes())
+                values = x.detach().flatten()
+                self.plain &= bool((values == values[:1]).all())
+            self.hashed.update(digest_of(x))
 
     def result(self) -> OwnData:
         # One value everywhere, as of a mask that hides nothing, is no data.
@@ -88,6 +88,5 @@ class _Argument:
 def _ranks_along(axis: MeshAxis) -> tuple[int, ...]:
     """The ranks of ``axis`` among which this one is."""
     rank = dist.get_rank()
-    atoms = zip(axis.layout.sizes, axis.layout.strides, strict=True)
-    first = rank - sum(rank // stride % size * stride for size, stride in atoms)
+    first = rank - axis.layout.offset(rank)
     return tuple(first + offset for offset in axis.layout.ranks())

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record, Recorder, has_values
+from shardwise.interop.tensors.bits import bytes_of, digest_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.types.tensor_type import TensorType
 
@@ -62,13 +63,6 @@ class TensorTrace:
     kept: bool = False
 
 
-def digest_of(x: torch.Tensor) -> bytes:
-    """Equal for tensors of equal bits, shapes and dtypes."""
-    hashed = hashlib.blake2b(f"{x.dtype}{tuple(x.shape)}".encode(), digest_size=16)
-    hashed.update(_bytes_of(x))
-    return hashed.digest()
-
-
 def digests(batches: Batches) -> Batches:
     """The same with a digest in place of every batch: enough to count them, and to tell equal ones."""
     drawn = {epoch: [_digest_of_batch(batch) for batch in given] for epoch, given in batches.drawn.items()}
@@ -79,10 +73,6 @@ def _digest_of_batch(batch: object) -> str:
     leaves = tree_leaves(batch)
     told = [digest_of(leaf) if isinstance(leaf, torch.Tensor) else repr(leaf).encode() for leaf in leaves]
     return hashlib.blake2b(b"\0".join(told), digest_size=16).hexdigest()
-
-
-def _bytes_of(x: torch.Tensor) -> bytes:
-    return x.contiguous().flatten().view(torch.uint8).numpy().tobytes() if x.numel() else b""
 
 
 def _read(written: Written) -> torch.Tensor:
@@ -152,7 +142,7 @@ class TracingRecorder(Recorder):
         trace = self._placed(key, value)
         if value.nbytes > SMALL_BYTES or trace.exact:
             return trace
-        return replace(trace, value=(value.dtype, tuple(value.shape), _bytes_of(value)))
+        return replace(trace, value=(value.dtype, tuple(value.shape), bytes_of(value)))
 
     def _placed(self, key: Key, value: torch.Tensor) -> TensorTrace:
         digest = digest_of(value)

@@ -20,7 +20,6 @@ import torch
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import ObservedLayout, Way, exchanged_layouts, flattened_layouts, observed_layouts
 from shardwise.oracle.reassemble import Grid
-from shardwise.oracle.reassemble import offset as axis_offset
 
 from ..distance.difference import scale_of, tolerance_of
 from ..records.naming import NAMELESS
@@ -270,7 +269,7 @@ def varying(grid: Grid, ranks: tuple[int, ...]) -> list[MeshAxis]:
             return []
         if len(values) > 1 and part is not None:
             found.append(part)
-    starts = {rank - sum(axis_offset(axis, rank) for axis in found) for rank in ranks}
+    starts = {rank - sum(axis.layout.offset(rank) for axis in found) for rank in ranks}
     whole = math.prod(axis.size() for axis in found)
     return found if len(starts) == 1 and whole == len(ranks) else []
 
@@ -287,7 +286,7 @@ def _slices(ranks: tuple[int, ...], axis: MeshAxis) -> list[tuple[int, ...]]:
     """``ranks`` by their place along ``axis``."""
     groups: dict[int, list[int]] = {}
     for rank in ranks:
-        groups.setdefault(axis_offset(axis, rank), []).append(rank)
+        groups.setdefault(axis.layout.offset(rank), []).append(rank)
     return [tuple(group) for group in groups.values()]
 
 
@@ -295,7 +294,7 @@ def is_equal_along(held: Mapping[int, torch.Tensor], axis: MeshAxis) -> bool:
     """Do ranks that are apart along ``axis`` alone hold equal tensors?"""
     fibers: dict[int, int] = {}
     for rank in sorted(held):
-        first = fibers.setdefault(rank - axis_offset(axis, rank), rank)
+        first = fibers.setdefault(rank - axis.layout.offset(rank), rank)
         if not torch.equal(held[rank], held[first]):
             return False
     return True

@@ -14,7 +14,6 @@ import torch
 from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
-from shardwise.oracle.reassemble import offset
 
 from ..distance.difference import difference
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
@@ -61,7 +60,7 @@ def _equal_axes(group: AlignedParameter) -> list[MeshAxis]:
 
 def _first_alike(rank: int, axes: Sequence[MeshAxis]) -> int:
     for axis in axes:
-        rank -= offset(axis, rank)
+        rank -= axis.layout.offset(rank)
     return rank
 
 

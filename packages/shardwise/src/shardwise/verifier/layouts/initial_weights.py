@@ -21,7 +21,6 @@ import torch
 from shardwise.interop.running.recording import Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.reassemble import Grid, Unreadable, fold
-from shardwise.oracle.reassemble import offset as axis_offset
 from shardwise.types.tensor_type import TensorType
 
 from ..records.record import RankRun
@@ -109,7 +108,7 @@ def _numbers(parts: Sequence[str]) -> list[int]:
 def _fibers(axis: MeshAxis, count: int) -> list[list[int]]:
     fibers: dict[int, list[int]] = {}
     for rank in range(count):
-        fibers.setdefault(rank - axis_offset(axis, rank), []).append(rank)
+        fibers.setdefault(rank - axis.layout.offset(rank), []).append(rank)
     return list(fibers.values())
 
 
@@ -144,7 +143,7 @@ def _cut(pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis], shape: to
         return first
     if len(cut) != 1 or len(dims) != 1:
         return None
-    fiber = [pieces[rank] for rank in sorted(pieces) if rank - axis_offset(cut[0], rank) == min(pieces)]
+    fiber = [pieces[rank] for rank in sorted(pieces) if rank - cut[0].layout.offset(rank) == min(pieces)]
     if any(torch.equal(one, other) for at, one in enumerate(fiber) for other in fiber[:at]):
         return None
     try:

@@ -14,7 +14,7 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
-from shardwise.oracle.reassemble import Grid, Unreadable, offset
+from shardwise.oracle.reassemble import Grid, Unreadable
 
 from ..distance.difference import difference, rms_of
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
@@ -224,7 +224,7 @@ class ObservedParameters:
     ) -> ValueDisagreement | None:
         for axis in axes:
             for rank in sorted(pieces):
-                base = rank - offset(axis, rank)
+                base = rank - axis.layout.offset(rank)
                 one, other = pieces.get(base), pieces[rank]
                 if one is None or (one.shape == other.shape and difference(other, one, 0.0) is None):
                     continue

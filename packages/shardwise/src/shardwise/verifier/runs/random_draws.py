@@ -6,7 +6,6 @@ does not keep on the CPU. What an accelerator would draw is drawn on the CPU, wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -16,6 +15,7 @@ from shardwise.diagnostics.source import user_location
 from shardwise.host.redirected_calls import is_accelerator
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.recording import Recorder, has_values
+from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_tensor, own_piece
 from shardwise.interop.torch_compat import no_torch_function, tree_map
@@ -57,8 +57,7 @@ class RandomDraws:
             shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
             shape = () if shaped is None else tuple(shaped.shape)
             seeded = generator.initial_seed() != UNSEEDED
-            digest = hashlib.blake2b(before.numpy().tobytes(), digest_size=16).digest()
-            self._recorder.drawn(user_location(), op_name(func).shown, digest, shape, seeded)
+            self._recorder.drawn(user_location(), op_name(func).shown, digest_of(before), shape, seeded)
         return result
 
     def _as_on_the_cpu(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Record, Recorder, StepSettings, Use, has_values
 from shardwise.interop.running.wrappers import is_data_parallel, plain_name
+from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
@@ -365,8 +365,7 @@ def _digest(parameter: torch.Tensor) -> bytes:
         local = local_tensor(parameter)
         if not has_values(local):
             return b""
-        bits = local.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        return hashlib.blake2b(bits.numpy().tobytes(), digest_size=8).digest()
+        return digest_of(local)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
