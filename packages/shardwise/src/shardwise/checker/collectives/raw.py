@@ -32,9 +32,7 @@ from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, REDUCERS, RawCol
 from shardwise.types.placement import PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import TensorType
 
-from ..diagnosis.collective_findings import (
-    unknown_collective,
-)
+from ..diagnosis.collective_findings import unknown_collective
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
 from ..parts.passed_pieces import note_passed
@@ -98,53 +96,24 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         if row is None:
             return _no_row(session, usual, func, args, kwargs)
         given = dict(zip(row.params.split(), args, strict=False)) | dict(kwargs)
-        reducer = _reducer(given) if row.reduces else None
         axis = _axis_of(given.get("group") or given.get("group_name"))
         if axis is None or axis.size() == 1:
-            result = func(*args, **kwargs)
-            if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
-                set_tag(result, Tag(tag.current(), tag.origin))
-            return result
-        sent = tensors_in(given.get(row.sent))
-        if session.diverging:
-            check_arrival(session, usual, sent[0] if sent else None, axis)
-        if session.in_flight:
-            check_collective(session, usual, sent, tensors_in(given.get(row.received)), _ordered(usual, given))
+            return _of_one_rank(row, given, func(*args, **kwargs))
+        reducer = _reducer(given) if row.reduces else None
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
-        if not session.local:
-            check_scattered(session, exchange, given)
-        if exchange.passed_on and not session.local:
-            note_passed(session, axis, sent)
-        types = [operand_type(session, exchange, tensor) for tensor in sent]
-        if usual not in _BETWEEN_TWO and any(tensor.is_floating_point() for tensor in sent):
-            session.note_exchange(axis, types)
-        if row.functional and torch.is_grad_enabled():
-            look = check_passed_on if usual == "broadcast" else check_operand
-            for tensor, type in zip(sent, types, strict=True):
-                look(session, usual, axis, tensor, type)
-        if row.sent != row.received and alias.is_installed():
-            check_buffers(session, exchange, tensors_in(given.get(row.received)), types)
-        check_raw_shapes(session, row, usual, axis, sent, given)
+        sent = tensors_in(given.get(row.sent))
+        types = _types_sent(session, exchange, given, sent)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
-        if usual == "broadcast" and not row.functional and sent:
-            check_sender(session, axis, sent[0], given)
         left_out = passages(usual, axis, sent, types, reducer) if row.sent == row.received else []
         result = func(*args, **kwargs)
         for tensor, passage in zip(sent, left_out, strict=False):
             leave_node(tensor, passage)
-        if usual == "reduce" and sent:
-            note_reduced(axis, sent[0], given)
-        order = () if session.local else order_after(session, exchange, sent, types, given)
         if any(type.axes for type in types):
             session.checked += 1
         else:
             session.unchecked += 1
         received = tensors_in(result if row.functional else given.get(row.received))
-        arrivals = _receipts(session, exchange, sent, types, received)
-        if row.name in ("all_gather", "all_to_all") and not session.local and types:
-            note_gathered(session, exchange, sent, received)
-        for tensor in received if row.sent != row.received else ():
-            set_order(session, tensor, order)
+        arrivals = _arrivals(session, exchange, given, sent, types, received)
         early = bool(given.get("async_op")) or usual in _MESSAGES
         reading = [tensor for tensor in sent if row.sent != row.received]
         result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)
@@ -153,6 +122,63 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         return result
 
     return handle
+
+
+def _of_one_rank(row: RawCollective, given: Mapping[str, object], result: object) -> object:
+    """The result of a call that joins no other rank: a functional one has the type of what was handed in."""
+    if row.functional and isinstance(result, torch.Tensor) and (tag := tag_of(given[row.sent])) is not None:
+        set_tag(result, Tag(tag.current(), tag.origin))
+    return result
+
+
+def _types_sent(
+    session: CheckSession, exchange: Exchange, given: Mapping[str, object], sent: Sequence[torch.Tensor]
+) -> list[TensorType]:
+    """The types of what is handed in. All that can be refused of the call is refused here, before it runs."""
+    row, name, axis = exchange.row, exchange.name, exchange.axis
+    into = tensors_in(given.get(row.received))
+    if session.diverging:
+        check_arrival(session, name, sent[0] if sent else None, axis)
+    if session.in_flight:
+        check_collective(session, name, sent, into, _ordered(name, given))
+    if not session.local:
+        check_scattered(session, exchange, given)
+        if exchange.passed_on:
+            note_passed(session, axis, sent)
+    types = [operand_type(session, exchange, tensor) for tensor in sent]
+    if name not in _BETWEEN_TWO and any(tensor.is_floating_point() for tensor in sent):
+        session.note_exchange(axis, types)
+    if row.functional and torch.is_grad_enabled():
+        look = check_passed_on if name == "broadcast" else check_operand
+        for tensor, type in zip(sent, types, strict=True):
+            look(session, name, axis, tensor, type)
+    if row.sent != row.received and alias.is_installed():
+        check_buffers(session, exchange, into, types)
+    check_raw_shapes(session, row, name, axis, sent, given)
+    if name == "broadcast" and not row.functional and sent:
+        check_sender(session, axis, sent[0], given)
+    return types
+
+
+def _arrivals(
+    session: CheckSession,
+    exchange: Exchange,
+    given: Mapping[str, object],
+    sent: Sequence[torch.Tensor],
+    types: Sequence[TensorType],
+    received: Sequence[torch.Tensor],
+) -> list[Receipt]:
+    """What the call leaves in each tensor that receives, with what is remembered of where it came from."""
+    row = exchange.row
+    if exchange.name == "reduce" and sent:
+        note_reduced(exchange.axis, sent[0], given)
+    order = () if session.local else order_after(session, exchange, sent, types, given)
+    arrivals = _receipts(session, exchange, sent, types, received)
+    if row.name in ("all_gather", "all_to_all") and not session.local and types:
+        note_gathered(session, exchange, sent, received)
+    for tensor in received if row.sent != row.received else ():
+        set_order(session, tensor, order)
+    return arrivals
 
 
 def _receipts(

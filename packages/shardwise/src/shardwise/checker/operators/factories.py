@@ -61,29 +61,38 @@ def factory(op: Op) -> Handler:
     ground = {Kind.ZERO: Ground.ZERO, Kind.EMPTY: Ground.EMPTY}.get(op.rule.kind, Ground.CONSTANT)
     if ground is Ground.CONSTANT and op.name.removeprefix("new_").removesuffix("_like") in _ONE_VALUE:
         ground = Ground.UNIFORM
+    return _Factory(op, ground).handle
 
-    constants: dict[tuple[Any, ...], Tag | None] = {}
-    """What a call that makes a constant tags it with."""
-    writes = KnownWrites(op)
 
-    def handle(session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
-        if op.in_place or kwargs.get("out") is not None:
-            key = writes.key(session, args, kwargs)
-            known, result = writes.run(session, func, args, kwargs, key)
-            return result if known else slow(session, func, args, kwargs, key)
+class _Factory:
+    """The calls of one factory, which makes constants of ``ground`` where nothing else is told."""
+
+    def __init__(self, op: Op, ground: Ground) -> None:
+        self.op, self.ground = op, ground
+        self._constants: dict[tuple[object, ...], Tag | None] = {}
+        """What a call that makes a constant tags it with."""
+        self._writes = KnownWrites(op)
+
+    def handle(self, session: CheckSession, func: Any, args: Arguments, kwargs: Keywords) -> object:
+        """Run a call; the first of its kind is judged."""
+        if self.op.in_place or kwargs.get("out") is not None:
+            key = self._writes.key(session, args, kwargs)
+            known, result = self._writes.run(session, func, args, kwargs, key)
+            return result if known else self._first_write(session, func, args, kwargs, key)
         items = key_of(session, args, kwargs, [])
         if items is None:
-            return slow(session, func, args, kwargs, None)
+            return self._first(session, func, args, kwargs, None)
         key = tuple(items)
-        tag = constants.get(key, _UNKNOWN)
+        tag = self._constants.get(key, _UNKNOWN)
         if tag is _UNKNOWN:
-            return slow(session, func, args, kwargs, key)
+            return self._first(session, func, args, kwargs, key)
         made = func(*args, **kwargs)
         if tag is not None:
             made._shardwise = tag
         return made
 
-    def slow(
+    def _first_write(
+        self,
         session: CheckSession,
         func: TorchFunction,
         args: Arguments,
@@ -92,14 +101,26 @@ def factory(op: Op) -> Handler:
     ) -> object:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
-        if op.in_place or kwargs.get("out") is not None:
-            operands, values, outcome, blocked = judge(session, op, args, kwargs)
-            if outcome.refusals:
-                refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
-            elif not outcome.type.axes:  # made of numbers alone
-                made_of = UNTYPED if ground is Ground.EMPTY else _constant(ground)
-                values, outcome = [], Outcome(made_of, checked=False)
-            return run_first(session, writes, func, args, kwargs, values, outcome, key)
+        op = self.op
+        operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        if outcome.refusals:
+            refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
+        elif not outcome.type.axes:  # made of numbers alone
+            made_of = UNTYPED if self.ground is Ground.EMPTY else _constant(self.ground)
+            values, outcome = [], Outcome(made_of, checked=False)
+        return run_first(session, self._writes, func, args, kwargs, values, outcome, key)
+
+    def _first(
+        self,
+        session: CheckSession,
+        func: TorchFunction,
+        args: Arguments,
+        kwargs: Keywords,
+        key: tuple[object, ...] | None,
+    ) -> object:
+        op = self.op
+        if is_dtensor_call(args, kwargs):
+            return func(*args, **kwargs)
         if session.numbers_left and key is None and has_foreign((*args, *kwargs.values())):
             return run_of_foreign(session, func, args, kwargs, writes=False)
         template = type_of(args[0]) if op.name.endswith("_like") and args else UNTYPED
@@ -114,24 +135,26 @@ def factory(op: Op) -> Handler:
                 refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
             return run(session, op, func, args, kwargs, values, outcome)
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
-        if isinstance(made, torch.Tensor):
-            if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
-                return made  # nobody knows whether other ranks have the same rows
-            type = _type_made(session, op, args, kwargs, ground, template, told)
-            if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
-                type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
-            tag = None if type is UNTYPED else Tag(type)
-            if tag is not None:
-                set_tag(made, tag)
-            if template.axes:
-                same_shape(made, args[0])
-            if key is not None and made.__class__ is torch.Tensor and not has_scalar(args, kwargs):
-                if len(constants) >= LIMIT:
-                    constants.clear()
-                constants[key] = tag
+        if not isinstance(made, torch.Tensor):
+            return made
+        if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
+            return made  # nobody knows whether other ranks have the same rows
+        type = _type_made(session, op, args, kwargs, self.ground, template, told)
+        if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
+            type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
+        tag = None if type is UNTYPED else Tag(type)
+        if tag is not None:
+            set_tag(made, tag)
+        if template.axes:
+            same_shape(made, args[0])
+        if key is not None and made.__class__ is torch.Tensor and not has_scalar(args, kwargs):
+            self._remember(key, tag)
         return made
 
-    return handle
+    def _remember(self, key: tuple[object, ...], tag: Tag | None) -> None:
+        if len(self._constants) >= LIMIT:
+            self._constants.clear()
+        self._constants[key] = tag
 
 
 def _type_made(

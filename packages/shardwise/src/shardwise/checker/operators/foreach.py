@@ -21,7 +21,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
 from ..call.arguments import Op
 from ..call.cache_key import gradient_bits, key_of
@@ -36,6 +36,8 @@ from .judging import judge
 from .known_calls import LIMIT, KnownWrites, leaves, may_be_known
 from .ordinary import Handler, ordinary
 
+Element = tuple[list[Any], dict[str, Any]]
+"""The arguments of a call for one element."""
 _PREFIX = "_foreach_"
 _REPEATABLE = frozenset({"add", "sub", "mul", "div", "copy", "neg", "norm"})
 """Operators with the arguments of their ``_foreach_`` form."""
@@ -49,71 +51,100 @@ def foreach(name: str) -> Handler | None:
     rule = lookup(repeated) or lookup(repeated.rstrip("_"))
     if rule is None or rule.kind is not Kind.PURE:
         return None
-    op = Op(OpName((repeated,), in_place=repeated.endswith("_")), rule)
-    writes = KnownWrites(op)
-    writes.fills = False
-    verdicts: dict[tuple[Any, ...], list[Outcome]] = {}
-    plain = getattr(torch.Tensor, repeated, None)
-    one_by_one = ordinary(op) if plain is not None and repeated.rstrip("_") in _REPEATABLE else None
-    text = f"{'written' if op.in_place else 'made'} by {repeated} here"
+    return _Repeated(Op(OpName((repeated,), in_place=repeated.endswith("_")), rule)).handle
 
-    def handle(session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
-        if op.in_place:
-            key = writes.key(session, args, kwargs)
-            known, result = writes.run(session, func, args, kwargs, key)
-            return result if known else slow(session, func, args, kwargs, key)
+
+class _Repeated:
+    """The calls of one ``_foreach_`` operator: ``op`` for every element."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._writes = KnownWrites(op)
+        self._writes.fills = False
+        self._verdicts: dict[tuple[object, ...], list[Outcome]] = {}
+        self._plain = getattr(torch.Tensor, op.name, None)
+        alone = self._plain is not None and op.name.rstrip("_") in _REPEATABLE
+        self._one_by_one = ordinary(op) if alone else None
+        self._text = f"{'written' if op.in_place else 'made'} by {op.name} here"
+
+    def handle(self, session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
+        """Run a call; the first of its kind is judged."""
+        if self.op.in_place:
+            key = self._writes.key(session, args, kwargs)
+            known, result = self._writes.run(session, func, args, kwargs, key)
+            return result if known else self._first(session, func, args, kwargs, key)
         items = key_of(session, args, kwargs, [])
         key = None if items is None else (*items, *gradient_bits(args, kwargs))
-        outcomes = None if key is None or anywhere.blocks else verdicts.get(key)
+        outcomes = None if key is None or anywhere.blocks else self._verdicts.get(key)
         if outcomes is None:
-            return slow(session, func, args, kwargs, key)
+            return self._first(session, func, args, kwargs, key)
         results = func(*args, **kwargs)
         _count(session, outcomes)
-        _hand_on(results, outcomes, args[0], text)
+        _hand_on(results, outcomes, args[0], self._text)
         return results
 
-    def slow(
+    def _first(
+        self,
         session: CheckSession,
         func: TorchFunction,
         args: Sequence[Any],
         kwargs: Keywords,
         key: tuple[object, ...] | None,
     ) -> object:
+        op = self.op
         calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
         if is_dtensor_call(args, kwargs):
             result = func(*args, **kwargs)
             if op.in_place:
                 elements_rescaled(op, calls)
             return result
-        if one_by_one is not None and any(_in_pieces(op, *call) for call in calls):
-            made = [one_by_one(session, plain, *call) for call in calls]
+        if self._one_by_one is not None and any(_in_pieces(op, *call) for call in calls):
+            made = [self._one_by_one(session, self._plain, *call) for call in calls]
             return args[0] if op.in_place else tuple(made)
         judged = [_judge(session, op, *call) for call in calls]
-        outcomes, lost = [outcome for outcome, _ in judged], [axes for _, axes in judged]
-        settled = []
-        known = key is not None and all(
-            may_be_known(op, outcome, *call) for outcome, call in zip(outcomes, calls, strict=True)
-        )
-        if op.in_place:
-            # What has no tag gets one below.
-            known &= all(
-                tag_of(call[0][0]) is not None and not outcome.results and leaves(call[0][0], outcome.type)
-                for call, outcome in zip(calls, outcomes, strict=True)
-            )
-            for (first, *others), outcome in zip((call[0] for call in calls), outcomes, strict=True):
-                settled += settle(session, op.name, first, outcome.type, [("other", value) for value in others[:1]])
+        outcomes = [outcome for outcome, _ in judged]
+        # Both are asked before the call changes its operands.
+        known = key is not None and self._may_be_known(calls, outcomes)
+        settled = self._settled(session, calls, outcomes) if op.in_place else []
         results: Any = func(*args, **kwargs)
         _count(session, outcomes)
         if known and key is not None:
-            _remember(op, writes, verdicts, key, outcomes)
-        write(settled, Origin(user_site(), text))
-        _hand_on(results, outcomes, args[0], text)
-        for result, axes in zip(results or args[0], lost, strict=True):
-            if axes:
-                scale_lost.note(session, result, axes)
+            self._remember(key, outcomes)
+        write(settled, Origin(user_site(), self._text))
+        _hand_on(results, outcomes, args[0], self._text)
+        for result, (_, lost) in zip(results or args[0], judged, strict=True):
+            if lost:
+                scale_lost.note(session, result, lost)
         return results
 
-    return handle
+    def _may_be_known(self, calls: Sequence[Element], outcomes: Sequence[Outcome]) -> bool:
+        op, both = self.op, list(zip(calls, outcomes, strict=True))
+        known = all(may_be_known(op, outcome, *call) for call, outcome in both)
+        if not op.in_place:
+            return known
+        # What has no tag gets one.
+        return known and all(
+            tag_of(args[0]) is not None and not outcome.results and leaves(args[0], outcome.type)
+            for (args, _), outcome in both
+        )
+
+    def _settled(
+        self, session: CheckSession, calls: Sequence[Element], outcomes: Sequence[Outcome]
+    ) -> list[tuple[torch.Tensor, TensorType]]:
+        """What each call writes into, with the type that it has afterwards."""
+        settled = []
+        for ((first, *others), _), outcome in zip(calls, outcomes, strict=True):
+            settled += settle(session, self.op.name, first, outcome.type, [("other", value) for value in others[:1]])
+        return settled
+
+    def _remember(self, key: tuple[object, ...], outcomes: list[Outcome]) -> None:
+        if self.op.in_place:
+            checked = sum(outcome.checked for outcome in outcomes)
+            self._writes.remember(key, checked, len(outcomes) - checked)
+            return
+        if len(self._verdicts) >= LIMIT:
+            self._verdicts.clear()
+        self._verdicts[key] = outcomes
 
 
 def _in_pieces(op: Op, args: Arguments, kwargs: Keywords) -> bool:
@@ -123,22 +154,6 @@ def _in_pieces(op: Op, args: Arguments, kwargs: Keywords) -> bool:
         return True
     gradients = any(gradient_origin(tag_of(tensor)) is not None for tensor in tensors)
     return op.in_place and gradients and is_part(tensors[0])
-
-
-def _remember(
-    op: Op,
-    writes: KnownWrites,
-    verdicts: dict[tuple[object, ...], list[Outcome]],
-    key: tuple[object, ...],
-    outcomes: list[Outcome],
-) -> None:
-    if op.in_place:
-        checked = sum(outcome.checked for outcome in outcomes)
-        writes.remember(key, checked, len(outcomes) - checked)
-        return
-    if len(verdicts) >= LIMIT:
-        verdicts.clear()
-    verdicts[key] = outcomes
 
 
 def _count(session: CheckSession, outcomes: Sequence[Outcome]) -> None:
@@ -156,7 +171,7 @@ def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[object]
         _tag(result, outcome, origin_after(first, site, text))
 
 
-def _element(args: Arguments, kwargs: Keywords, position: int) -> tuple[list[Any], dict[str, Any]]:
+def _element(args: Arguments, kwargs: Keywords, position: int) -> Element:
     """The arguments of the call number ``position``."""
 
     def pick(value: object) -> object:
