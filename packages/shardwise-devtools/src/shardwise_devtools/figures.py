@@ -52,6 +52,14 @@ FIGURES: dict[str, tuple[str, ...]] = {
         "draw",
         "(2,4):(8,1)",
     ),
+    "row-major": (
+        "draw",
+        "(2,4):(4,1)",
+    ),
+    "column-major": (
+        "draw",
+        "(2,4):(1,2)",
+    ),
 }
 """File name to the words of the command that draws it."""
 

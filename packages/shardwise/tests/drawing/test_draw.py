@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -18,9 +19,10 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.drawing.drawing import Drawing
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
 
-from .pictures import hold
+from .pictures import hold, tiles_of
 
 HOSTILE = [
     *("<script>alert(1)</script>", "]]>", "&amp;", '" onload="x', "\x1b[31mred", "\u202eabc", "a\nb\tc", "\ud800"),
@@ -105,6 +107,7 @@ def test_a_mesh_of_no_ranks_is_refused():
         MeshAxis.of(4, 2),
         Layout((2, 3, 2), (24, 4, 1)),
         Layout(),
+        IndexMap((4, 2, 2), (1, 4, 0)),
         "f32[3, 5@tp]",
         "all_to_all S(0) -> S(1)",
         torch.ones(2, 3),
@@ -127,6 +130,20 @@ def test_a_layout_is_drawn_as_its_map():
     text = str(draw(Layout((2, 2), (4, 1))))
     assert "offset = 4 * i0 + 1 * i1" in text
     assert "│ 4 │ 5 │" in text
+
+
+@pytest.mark.parametrize("modes", [*itertools.permutations([(2, 12), (3, 1), (4, 3)])], ids=str)
+def test_a_layout_is_drawn_in_the_order_in_which_its_digits_are_written(modes):
+    counted = IndexMap.of_modes(modes)
+    picture = draw(counted, limit=12).picture()
+    shown = {cell.index: cell.lines for cell in tiles_of(picture.block) if cell.index is not None}
+    assert shown == {counted.digits(at): (str(counted(at)),) for at in range(counted.size)}
+
+
+def test_a_layout_that_counts_column_by_column_is_no_other_than_it_is_written():
+    text = str(draw(IndexMap((4, 2), (1, 4))))
+    assert text.startswith("layout (4, 2):(1, 4)")
+    assert "│ 1 │ 5 │" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 200])

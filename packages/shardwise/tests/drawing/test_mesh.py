@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwise.diagnostics.printing.printable import cells
 from shardwise.drawing.layout import PIXELS
 from shardwise.drawing.mesh import fibers, mesh_picture, rank_at, row_major, stays_inside
+from shardwise.drawing.subjects import draw
 from shardwise.drawing.text import text_of
 from shardwise.mesh.layout import Layout
 
@@ -43,6 +46,48 @@ def test_every_rank_stands_where_its_coordinates_say(sizes):
 def test_every_mesh_keeps_what_holds_for_pictures(sizes, data):
     highlight = data.draw(st.sampled_from([None, *sizes]))
     hold(mesh_picture(row_major(sizes), highlight=highlight, node_size=data.draw(st.sampled_from([None, 1, 2, 3, 8]))))
+
+
+@pytest.mark.parametrize("width", [48, 60, 100])
+@pytest.mark.parametrize("sizes", [(2,) * 5, (2,) * 7, (2, 3, 2, 2, 3), (3, 2, 2, 2, 2, 2)], ids=str)
+def test_a_mesh_of_many_axes_is_folded_to_the_width_and_keeps_every_rank(sizes, width):
+    axes = {f"a{at}": n for at, n in enumerate(sizes)}
+    text = draw(axes).text(width)
+    assert max(map(cells, text.splitlines()[2:])) <= width
+    ranks = [int(rank) for line in text.splitlines() if "│" in line for rank in re.findall(r"(?<=│)\s*(\d+)", line)]
+    assert sorted(ranks) == list(range(math.prod(sizes)))
+    for name in axes:
+        assert re.search(rf"\b{name} [→↓]", text)
+
+
+def test_what_is_folded_stands_below_in_the_order_of_the_mesh():
+    assert (
+        draw({"a": 2, "b": 2, "c": 2}).text(20)
+        == """\
+mesh a=2, b=2, c=2: 8 ranks
+
+a ↓
+        c →
+    b ↓   0   1
+        ┌───┬───┐
+      0 │ 0 │ 1 │
+  0     ├───┼───┤
+      1 │ 2 │ 3 │
+        └───┴───┘
+
+        ┌───┬───┐
+      0 │ 4 │ 5 │
+  1     ├───┼───┤
+      1 │ 6 │ 7 │
+        └───┴───┘"""
+    )
+
+
+def test_the_coordinates_of_one_axis_stand_in_one_column():
+    lines = draw({"a": 2, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}).text().splitlines()
+    heading = next(line.index("c ↓") for line in lines if "c ↓" in line)
+    of_c = [line for line in lines if "├" in line]
+    assert {line.index(line.split()[0]) for line in of_c} == {heading + 2}
 
 
 def test_the_fibers_of_an_axis_are_told_apart_in_words_too():

@@ -7,7 +7,7 @@ import torch
 from IPython.core.formatters import HTMLFormatter
 from torch.distributed.device_mesh import init_device_mesh
 
-from shardwise import MeshAxis, P, PartitionSpec, R, S, assert_type, set_current_mesh, typeof
+from shardwise import MeshAxis, P, PartitionSpec, R, S, SpmdType, assert_type, set_current_mesh, typeof
 from shardwise.collectives.queries import get_partition_spec
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import RunResult
@@ -38,6 +38,14 @@ VALUES = {
     "type": (lambda: typed("f32[8@dp, 16@tp]"), "f32[16@dp, 64@tp] on dp=2, tp=4"),
     "type that is equal everywhere": (lambda: typed("f32[8] {dp: R, tp: R}"), "what each rank holds"),
     "type without axes": (lambda: typeof(torch.ones(2, 3)), "<code>f32[2, 3]"),
+    "equal along an axis": (lambda: R, "has a gradient of type P"),
+    "shard along an axis": (lambda: S(1), "S(1)"),
+    "pending average": (lambda: P("avg"), "their average, pending"),
+    "pending maximum": (lambda: P("max"), "has no gradient"),
+    "placements of a tensor": (lambda: typed("f32[8@dp, 16] {tp: P}").type, "{dp: V, tp: P} PartitionSpec(dp, None)"),
+    "placements without dims": (lambda: typed("f32[8] {dp: R, tp: P}").type, "{dp: R, tp: P} on dp=2, tp=4"),
+    "claim": (lambda: SpmdType({"dp": S(1), "tp": R}), "of a tensor of shape [1, 2]"),
+    "claim with a spec": (lambda: SpmdType({}, PartitionSpec(("dp", "tp"))), "of a tensor of shape [8]"),
     "spec": (lambda: PartitionSpec(("dp", "tp"), None), "None) on dp=2, tp=4, of a tensor of shape [8, 1]"),
     "axis": (lambda: MeshAxis.of(4, 2), "4:2"),
     "layout": (lambda: Layout((2, 4), (8, 1)), "layout (2, 4):(8, 1)"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
@@ -78,7 +78,7 @@ def draw(
     called = None if names is None else [name.strip() for name in names.split(",")]
     try:
         drawing = _drawing(subject, mesh, called, local, highlight, nodes, limit)
-    except SpmdValueError as error:
+    except SpmdTypeError as error:
         raise wrong_usage(error) from None
     if output is None:
         show(drawing, width)
@@ -170,12 +170,12 @@ def _layout(text: str) -> object:
     """``(2,4):(8,1)``. Errors: ValueError (SW903)."""
     import ast
 
-    from shardwise.mesh.layout import Layout
+    from shardwise.mesh.index_map import IndexMap
 
     try:
         sizes, strides = (ast.literal_eval(part.strip()) for part in text.split(":"))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SpmdValueError(
             f"{text!r} is no layout: write sizes and strides like '(2,4):(8,1)'", code="SW903"
         ) from None
-    return Layout(sizes, strides)
+    return IndexMap.of_nested(sizes, strides)

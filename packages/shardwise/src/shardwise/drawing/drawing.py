@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from .fitting import fitted
 from .layout import PIXELS, TEXT, Metrics, size_of
@@ -30,16 +30,17 @@ class Drawing:
         make(limit)  # what cannot be drawn is said here, not when it is printed
 
     def picture(self, width: float | None = None, metrics: Metrics = TEXT) -> Picture:
-        """The picture with as many indices as fit; with the fewest where none fits."""
-        found = self._make(self._limit)
-        for smaller in self._smaller():
-            if width is None or size_of(fitted(found, width, metrics).block, metrics).width <= width:
-                break
-            found = self._make(smaller)
-        return found
-
-    def _smaller(self) -> Iterator[int]:
-        yield from range(self._limit - 1, LEAST - 1, -1)
+        """The picture with as many indices as fit, folded only where the fewest do not fit."""
+        pictures = [self._make(self._limit)]
+        if width is None:
+            return pictures[0]
+        for folds in (False, True):
+            for at, limit in enumerate(range(self._limit, LEAST - 1, -1)):
+                if at == len(pictures):
+                    pictures.append(self._make(limit))
+                if size_of(fitted(pictures[at], width, metrics, folds=folds).block, metrics).width <= width:
+                    return pictures[at]
+        return pictures[-1]
 
     def text(self, width: int = TEXT_WIDTH, *, color: bool = False) -> str:
         """Line-drawing characters in ``width`` columns."""

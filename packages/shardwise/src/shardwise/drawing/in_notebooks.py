@@ -10,31 +10,49 @@ import math
 from dataclasses import replace
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.mesh.given import outermost_first
-from shardwise.mesh.normalize import normalize_partition_spec
+from shardwise.mesh.normalize import (
+    normalize_axis,
+    normalize_partition_spec,
+    shard_types_to_partition_spec,
+    sharding_axes,
+)
 from shardwise.types.notation import TypedShape
-from shardwise.types.placement import V
+from shardwise.types.placement import AxisPlacement, PerMeshAxisLocalSpmdType, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes
+from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import TensorType
 
 from .drawing import Drawing
 from .shards import sharded_picture
 from .subjects import draw
 from .tensors import LIMIT
+from .type_pictures import type_along_an_axis
+
+LEAST_LENGTH = 2
+"""Of the one dim of a tensor of which nobody says how many it has."""
 
 
 def html_of(value: object) -> str | None:
     """The drawing of ``value``, and of a type also its text; None if there is none, so that its text is shown."""
-    if isinstance(value, TypedShape):
-        return _type_html(value)
-    return _spec_html(value) if isinstance(value, PartitionSpec) else _picture_of(value)
-
-
-def _picture_of(value: object) -> str | None:
     try:
-        return _scrolled(draw(value))
+        return _html_of(value)
     except SpmdTypeError:
         return None
+
+
+def _html_of(value: object) -> str | None:
+    if isinstance(value, TypedShape):
+        return _type_html(value)
+    if isinstance(value, TensorType):
+        return _smallest_html(value, repr(value))
+    if isinstance(value, SpmdType):
+        return _smallest_html(_claimed(value), repr(value))
+    if isinstance(value, PartitionSpec):
+        spec = normalize_partition_spec(value)
+        return _smallest_html(TensorType.of(dict.fromkeys(sharding_axes(spec), V), spec), repr(value))
+    if isinstance(value, (PerMeshAxisLocalSpmdType, Shard)):
+        return _scrolled(Drawing(lambda limit: type_along_an_axis(value), LIMIT))
+    return None if isinstance(value, AxisPlacement) else _scrolled(draw(value))
 
 
 def _scrolled(drawing: Drawing) -> str:
@@ -43,22 +61,31 @@ def _scrolled(drawing: Drawing) -> str:
 
 def _type_html(typed: TypedShape) -> str:
     """What one rank has in words, and the whole tensor as a picture."""
-    drawn = _picture_of(typed) if typed.type.axes else None
-    return f"<p><code>{html.escape(str(typed))}</code> on each rank</p>{drawn or ''}"
-
-
-def _spec_html(spec: PartitionSpec) -> str | None:
-    """The spec on the smallest tensor that it cuts evenly."""
+    told = f"<p><code>{html.escape(str(typed))}</code> on each rank</p>"
     try:
-        known = normalize_partition_spec(spec)
+        return told + (_scrolled(draw(typed)) if typed.type.axes else "")
     except SpmdTypeError:
+        return told
+
+
+def _smallest_html(of: TensorType, said: str) -> str | None:
+    """A type without a shape, on the smallest tensor that it cuts evenly."""
+    if not of.axes:
         return None
-    cuts = [entry_axes(entry) for entry in known]
-    axes = outermost_first(axis for entry in cuts for axis in entry)
-    if not axes:
-        return None
-    shape = tuple(math.prod(axis.size() for axis in entry) for entry in cuts)
-    typed = TypedShape("float32", shape, TensorType.of(dict.fromkeys(axes, V), known))
-    told = ", ".join(f"{axis!r}={axis.size()}" for axis in axes)
-    title = f"{spec!r} on {told}, of a tensor of shape {list(shape)}"
-    return _scrolled(Drawing(lambda limit: replace(sharded_picture(typed, axes, limit=limit), title=title), LIMIT))
+    shape = tuple(math.prod(axis.size() for axis in entry_axes(entry)) for entry in of.spec or ()) or (LEAST_LENGTH,)
+    typed = TypedShape("float32", shape, of)
+    told = ", ".join(f"{axis!r}={axis.size()}" for axis in of.axes)
+    title = f"{said} on {told}, of a tensor of shape {list(shape)}"
+    return _scrolled(Drawing(lambda limit: replace(sharded_picture(typed, of.axes, limit=limit), title=title), LIMIT))
+
+
+def _claimed(claim: SpmdType) -> TensorType:
+    """What a claim says of a tensor of as few dims as it speaks of."""
+    local = {normalize_axis(axis): place for axis, place in claim.local_type.items()}
+    shards = [place.dim for place in local.values() if isinstance(place, Shard)]
+    dims = max((dim + 1 if dim >= 0 else -dim for dim in shards), default=0)
+    spec = claim.partition_spec
+    spec = shard_types_to_partition_spec(local, dims) if spec is None else normalize_partition_spec(spec)
+    known = {axis: place for axis, place in local.items() if isinstance(place, PerMeshAxisLocalSpmdType)}
+    places = {axis: known.get(axis, V) for axis in [*local, *sharding_axes(spec)] if axis.size() > 1}
+    return TensorType.of(places, spec if any(spec) else None)

@@ -286,7 +286,7 @@ class _Table:
         if self.down.title:
             self.left = max(self.left, m.words(self.down.title) + m.character)
         self.span_height = m.box(0, 1).height - m.border
-        ticks = m.line if self.across.ticks or self.down.title else 0
+        ticks = m.line if self.across.ticks or (self.down.title and self.down.is_named) else 0
         spare = 0 if m.whole or not ticks else 4
         self.ticks_y = (m.line if self.across.title else 0) + spare + self.span_height * len(self.across.spans)
         if self.across.spans:
@@ -323,7 +323,7 @@ class _Table:
         m = self.m
         if self.across.title:
             yield Label(x + self.left, y, self.across.title, Look.HEAD)
-        if self.down.title:
+        if self.down.title and self.down.is_named:
             yield Label(x, y + self.ticks_y, self.down.title, Look.HEAD)
         top = y + (m.line if self.across.title else 0)
         for spans in self.across.spans:

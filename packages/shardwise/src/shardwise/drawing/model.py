@@ -86,13 +86,15 @@ class Span:
 class Heading:
     """What stands over the columns of a grid, or left of its rows: a title, spans (outermost first), a tick for each.
 
-    One that is not shown makes columns as wide as those of the grid that shows it.
+    One that is not shown makes columns as wide as those of the grid that shows it; one whose title another grid says
+    keeps the title's room, so that ticks below each other stand in one column.
     """
 
     title: str = ""
     ticks: tuple[str, ...] = ()
     spans: tuple[tuple[Span, ...], ...] = ()
     is_shown: bool = True
+    is_named: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", label(self.title))

@@ -110,4 +110,4 @@ def _level(dims: tuple[Dim, ...], place: Place, cell: Callable[[Place], Block], 
 
 def _heading(dim: Dim, sign: str, *, is_shown: bool, is_named: bool = True) -> Heading:
     ticks = tuple(part.tick for part in dim.parts) if dim.has_ticks else ()
-    return Heading(f"{dim.name} {sign}" if is_named else "", ticks, dim.spans, is_shown)
+    return Heading(f"{dim.name} {sign}", ticks, dim.spans, is_shown, is_named)

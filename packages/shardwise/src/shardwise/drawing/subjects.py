@@ -11,6 +11,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, show
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.mesh.given import mesh_of
+from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
 from shardwise.mesh.names import NamedAxis
 from shardwise.mesh.program import mesh_at_hand
@@ -103,7 +104,7 @@ def _maker(
         return lambda limit: plan_picture(x, axes, limit=limit)
     if isinstance(x, Transition):
         return lambda limit: transition_picture(x)
-    if isinstance(x, Layout):
+    if isinstance(x, (Layout, IndexMap)):
         return lambda limit: layout_picture(x, limit=limit)
     if isinstance(x, MeshAxis):
         return lambda limit: layout_picture(x.layout, name=repr(x), limit=limit)

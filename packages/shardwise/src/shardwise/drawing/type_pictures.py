@@ -31,16 +31,13 @@ _ROWS = (("R", "R"), ("I", "I"), ("V / S", "VS"), ("P", "P"))
 
 def five_types() -> Picture:
     """Each of the five types: what three ranks hold, the value that is meant, and the type of its gradient."""
-    rows = tuple(_row(place) for place in TYPES)
-    heads = ("type", f"what {RANKS} ranks hold", "the value meant", "its gradient")
-    titled = tuple(Words((head,), Look.TITLE) for head in heads)
     letters = " and ".join(LETTERS[:RANKS])
     addends = " and ".join(Symbol(0, rank).text for rank in range(RANKS))
     told = "; ".join(f"{place!r} has a gradient of type {place.backward_type()!r}" for place in TYPES)
     return Picture(
         "The five types along one mesh axis, and their duals",
         f"A table with a row for each type: what the ranks hold, the value meant, the type of the gradient. {told}.",
-        Matrix((titled, *rows), gap=1),
+        _table_of(TYPES),
         (
             f"{letters} are pieces of the value; {addends} are addends whose sum is {LETTERS[0]}",
             "taking the dual twice changes nothing: R and P are each other's, I, V and S(i) their own",
@@ -48,18 +45,40 @@ def five_types() -> Picture:
     )
 
 
+def type_along_an_axis(place: PerMeshAxisSpmdType) -> Picture:
+    """The row of the five types that is ``place``, or one like it for a pending reduction of another kind."""
+    told = f"has a gradient of type {place.dual!r}" if _has_gradient(place) else "has no gradient"
+    return Picture(
+        f"{place!r} along one mesh axis",
+        f"What the ranks hold under {place!r}, the value meant, the type of the gradient: {place!r} {told}.",
+        _table_of((place,)),
+    )
+
+
+def _table_of(places: tuple[PerMeshAxisSpmdType, ...]) -> Matrix:
+    heads = ("type", f"what {RANKS} ranks hold", "the value meant", "its gradient")
+    return Matrix((tuple(Words((head,), Look.TITLE) for head in heads), *map(_row, places)), gap=1)
+
+
+def _has_gradient(place: PerMeshAxisSpmdType) -> bool:
+    return place.reduction is None or place.reduction.dual is not None
+
+
 def _row(place: PerMeshAxisSpmdType) -> tuple[Block, ...]:
     own = letters_of(place)
+    name, word, gradient = (told.get(own, "") for told in (_NAMES, _MEANT, _GRADIENT))
+    if not name:
+        name, word = _NAMES["P"], f"their {place.word.removeprefix('a pending ')}, pending"
+    dual, gradient = (repr(place.dual), gradient) if _has_gradient(place) else ("none", "it flows through no extremum")
     holds = held_under(own, RANKS)
     meant: Block = tiles(held_under("R", RANKS)[0])
     if own == "V":
         meant = Sequence(tuple(tiles(held) for held in holds))
-    dual = place.backward_type()
     return (
-        Words((repr(place), _NAMES[own]), Look.STRONG),
+        Words((repr(place), name), Look.STRONG),
         Sequence(rank_frames(holds)),
-        Sequence((meant, Words((_MEANT[own],), Look.FAINT)), across=False, gap=0),
-        Sequence((Words((repr(dual),), Look.STRONG), Words(_broken(_GRADIENT[own]))), across=False, gap=0),
+        Sequence((meant, Words((word,), Look.FAINT)), across=False, gap=0),
+        Sequence((Words((dual,), Look.STRONG), Words(_broken(gradient))), across=False, gap=0),
     )
 
 

@@ -14,14 +14,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise._pictured import Pictured
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 Mode = tuple[int, int]
 """One digit: its size and its stride."""
 
 
 @dataclass(frozen=True, slots=True)
-class IndexMap:
+class IndexMap(Pictured):
     """Digits, the outermost first: ``f(i)`` is the sum of digit times stride.
 
     Errors: SW903 for sizes below 1, strides below 0, or as many sizes as strides.
@@ -53,6 +54,17 @@ class IndexMap:
     def of_modes(cls, modes: Sequence[Mode]) -> IndexMap:
         """The map with these digits, outermost first."""
         return cls(tuple(size for size, _ in modes), tuple(stride for _, stride in modes))
+
+    @classmethod
+    def of_nested(cls, sizes: object, strides: object) -> IndexMap:
+        """Sizes and strides nested alike, as CuTe writes them, digit by digit.
+
+        Errors: SW903 where they are not nested alike, or are no whole numbers.
+        Example:
+            >>> print(IndexMap.of_nested(((2, 2), 3), ((1, 6), 2)))
+            (2, 2, 3):(1, 6, 2)
+        """
+        return cls.of_modes(list(_leaves(sizes, strides)))
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -200,6 +212,30 @@ def index_map_of(ranks: Sequence[int], sizes: Sequence[int]) -> IndexMap | None:
         return None
     found = IndexMap(tuple(sizes), strides)
     return found if [ranks[0] + found(at) for at in range(found.size)] == list(ranks) else None
+
+
+def _leaves(sizes: object, strides: object) -> Iterator[Mode]:
+    if isinstance(sizes, (tuple, list)) and isinstance(strides, (tuple, list)):
+        if len(sizes) != len(strides):
+            raise SpmdValueError(
+                f"a layout needs one stride per size, got sizes {shown(sizes)} and strides {shown(strides)}",
+                code="SW903",
+            )
+        for size, stride in zip(sizes, strides, strict=True):
+            yield from _leaves(size, stride)
+    elif type(sizes) is int and type(strides) is int:
+        if sizes < 1 or strides < 0:
+            raise SpmdValueError(
+                f"a size of a layout is at least 1 and a stride at least 0, got size {sizes} with stride {strides}",
+                code="SW903",
+            )
+        yield sizes, strides
+    else:
+        raise SpmdArgumentError(
+            f"sizes and strides of a layout are whole numbers nested alike, got size {shown(sizes)} with stride "
+            f"{shown(strides)}",
+            code="SW903",
+        )
 
 
 def _joined(outer: IndexMap, inner: IndexMap) -> IndexMap:

@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
 
 
@@ -53,7 +54,7 @@ _WORDS: Final = {"R": "replicate", "I": "invariant", "V": "varying", "P": "a par
 _LONG: Final = {"max": "maximum", "min": "minimum", "avg": "average"}
 
 
-class AxisPlacement:
+class AxisPlacement(Pictured):
     """R, I, V, P and S(i): what the values of ``{"dp": S(0), "tp": R}`` in a variable have in common."""
 
     __slots__ = ()

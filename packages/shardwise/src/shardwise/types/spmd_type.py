@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
 
 from .aliases import AxisMapping, DeviceMeshAxis, PerMeshAxisSpmdTypesArg
@@ -16,7 +17,7 @@ from .spec import PartitionSpec, entry_axes
 
 
 @dataclass
-class SpmdType:
+class SpmdType(Pictured):
     """R, I, V, P or S(i) per mesh axis, and a partition spec for what S(i) cannot say.
 
     Errors: TypeError for a value that is no type, ValueError for an empty spec entry, SW131 if the types and the

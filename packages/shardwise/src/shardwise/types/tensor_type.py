@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+from shardwise._pictured import Pictured
+
 from .placement import AVG, P, Placement, R
 from .spec import PartitionSpec, partition_spec_get_shard
 
@@ -71,7 +73,7 @@ class LocalTypes(dict[Any, Any]):
         return dict(self)
 
 
-class TensorType:
+class TensorType(Pictured):
     """Placements per mesh axis, an optional partition spec, and the ground. Make one with ``TensorType.of``.
 
     ``axes``        the annotated mesh axes, outermost (largest stride) first.
