@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import textwrap
 
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+from shardwise.cli.runs import run
 from shardwise.diagnostics.printing.quantities import duration
 
 PROGRAM = textwrap.dedent(
@@ -48,6 +50,18 @@ def test_the_bytes_of_every_axis_are_those_of_its_rings(counted):
     assert [(one["bytes"], one["time_s"]) for over, one in said["axes"].items() if over not in ("tp", "dp")] == [
         (whole, pytest.approx(whole / 50e9))
     ]
+
+
+def test_a_long_run_says_how_many_collectives_it_has_counted(counted, monkeypatch):
+    told = []
+
+    def telling(status, **_):
+        told.append(status)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(run, "progress", telling)
+    assert counted().exit_code == 0
+    assert [status() for status in told] == ["6 collectives counted"]
 
 
 def test_the_dearest_have_a_cheaper_type_where_there_is_one(counted):

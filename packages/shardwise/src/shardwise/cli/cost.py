@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
     from shardwise.planner.cost import Cost
     from shardwise.planner.links import Links
-    from shardwise.uniformity.calls import Trace, TracedCall
+    from shardwise.uniformity.calls import TracedCall
     from shardwise.uniformity.cheaper_moves import CheaperWay
     from shardwise.uniformity.moves_in_a_row import TypedMove
 
@@ -115,26 +115,21 @@ def cost(
     from .runs.schedule import check_recorded
 
     with moves_seen() as seen:
-        result, traces = check_recorded(program, CheckOptions(mesh.ranks, mesh=mesh, strict=False))
+        options = CheckOptions(mesh.ranks, mesh=mesh, strict=False)
+        result, traces = check_recorded(program, options, counts_calls=True)
     if result.stopped is not None:
         at = result.stopped.location
         where = "" if at is None else f" at {at.file}:{at.line}"
         said = result.stopped.text or result.stopped.reason.value
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     with set_current_mesh(axes):
+        calls = [call for trace in traces for call in trace.exchanges()]
         moves = {(_place(one.location), one.op, repr(one.axis)): one for one in seen.moves}
-        lines = [replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(_calls(traces), links)]
+        lines = [replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(calls, links)]
         issued = max((seconds_as_issued(trace, lambda call: _paid(call, links)[1]) for trace in traces), default=0.0)
         ways = _ways(cheaper_ways(seen.pairs, links))
         click.echo(_json(lines, issued, ways) if form == "json" else _text(lines, issued, ways))
     return ExitCode.CLEAN
-
-
-def _calls(traces: Iterable[Trace]) -> Iterator[TracedCall]:
-    from shardwise.uniformity.calls import TracedCall
-
-    for trace in traces:
-        yield from (one for one in trace.events if isinstance(one, TracedCall) and one.kind != "new_group")
 
 
 def _paid(call: TracedCall, links: Links) -> tuple[Cost, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardwise.diagnostics.printing.ranks import ranks_text
@@ -122,6 +122,10 @@ class Trace:
     rank: int
     events: Sequence[TracedCall | Wait] = ()
     end: End = End()
+
+    def exchanges(self) -> Iterator[TracedCall]:
+        """The collectives and messages, without the making of groups."""
+        return (event for event in self.events if isinstance(event, TracedCall) and event.kind != "new_group")
 
 
 class CutOff(BaseException):

@@ -31,13 +31,12 @@ def costed(
     calls: list[CostedCall] = []
     assumed: dict[str, AssumedLink] = {}
     for trace in traces:
-        for event in trace.events:
-            if isinstance(event, TracedCall) and event.kind != "new_group":
-                link = links.over(event.group.ranks)
-                calls.append(_call(trace.rank, event, link))
-                said = "" if link != DEFAULT else "assumed: [tool.shardwise] can say bandwidth and latency"
-                axis = calls[-1].axis
-                assumed.setdefault(axis, AssumedLink(axis, link.latency_s, link.bytes_per_s, said))
+        for call in trace.exchanges():
+            link = links.over(call.group.ranks)
+            calls.append(_call(trace.rank, call, link))
+            said = "" if link != DEFAULT else "assumed: [tool.shardwise] can say bandwidth and latency"
+            axis = calls[-1].axis
+            assumed.setdefault(axis, AssumedLink(axis, link.latency_s, link.bytes_per_s, said))
     return tuple(calls), tuple(assumed.values())
 
 

@@ -24,12 +24,11 @@ def schedule_lines(traces: Iterable[Trace], findings: Iterable[Finding] = ()) ->
     """A line a collective, rank by rank in the order of the program, then a line a finding and rank."""
     for trace in traces:
         counts: Counter[object] = Counter()
-        for event in trace.events:
-            if isinstance(event, TracedCall) and event.kind != "new_group":
-                # Messages are counted by themselves, between the two ranks.
-                channel = (event.group, event.kind, event.peer) if event.is_message else event.group
-                counts[channel] += 1
-                yield _line(_collective(trace.rank, event, counts[channel]))
+        for call in trace.exchanges():
+            # Messages are counted by themselves, between the two ranks.
+            channel = (call.group, call.kind, call.peer) if call.is_message else call.group
+            counts[channel] += 1
+            yield _line(_collective(trace.rank, call, counts[channel]))
     for finding in findings:
         yield from (_line(_finding(rank, finding)) for rank in finding.ranks or (None,))
 

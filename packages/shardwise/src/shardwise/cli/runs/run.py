@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -83,8 +83,14 @@ class RankRecorder(Protocol):
         """A wrapper's reducer would sum ``buffer`` over a group."""
 
 
-def check_program(program: Program, options: CheckOptions, recorder: RankRecorder | None = None) -> RunResult:
-    """The result of one run. ``recorder`` records the program in its world.
+def check_program(
+    program: Program,
+    options: CheckOptions,
+    recorder: RankRecorder | None = None,
+    status: Callable[[], str] | None = None,
+) -> RunResult:
+    """The result of one run. ``recorder`` records the program in its world; ``status`` says how far the run is, where
+    that is not told by what has been checked.
 
     Errors: NoProgram if it cannot be read, OtherRanksNeeded if one rank is not enough, SW903 for an impossible world.
     """
@@ -112,7 +118,7 @@ def check_program(program: Program, options: CheckOptions, recorder: RankRecorde
                 observe=options.observe,
             ) as session,
             counting(functools.partial(_tell_coverage, collector, options), session, compares=recorder is not None),
-            progress(lambda: _status(session.checked, collector), plain=options.plain_progress),
+            progress(status or (lambda: _status(session.checked, collector)), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),
         ):

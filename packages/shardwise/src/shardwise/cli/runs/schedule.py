@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
 from shardwise.uniformity.calls import Trace
@@ -16,13 +17,20 @@ from shardwise.uniformity.schedule import schedule_lines
 from .run import CheckOptions, check_program
 
 
-def check_recorded(program: Program, options: CheckOptions) -> tuple[RunResult, list[Trace]]:
-    """The result of the one rank that is run, and what it issued."""
+def check_recorded(
+    program: Program, options: CheckOptions, *, counts_calls: bool = False
+) -> tuple[RunResult, list[Trace]]:
+    """The result of the one rank that is run, and what it issued; ``counts_calls``: progress counts these calls."""
     from shardwise.uniformity.collective_trace import CollectiveRecorder
 
     kept = KeptCalls()
-    result = check_program(program, options, CollectiveRecorder(kept, options.rank))
-    return result, [Trace(options.rank, kept.events)]
+    trace = Trace(options.rank, kept.events)
+
+    def status() -> str:
+        return f"{counted(sum(1 for _ in trace.exchanges()), 'collective')} counted"
+
+    recorder = CollectiveRecorder(kept, options.rank)
+    return check_program(program, options, recorder, status if counts_calls else None), [trace]
 
 
 def write_schedule(path: str, traces: Sequence[Trace], result: RunResult) -> None:
