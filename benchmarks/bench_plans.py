@@ -25,8 +25,11 @@ from shardwise.types.tensor_type import TensorType
 Letter = PerMeshAxisLocalSpmdType
 REPEATS = 5
 PAIRS = 100
-SETTINGS = [((2, 2, 2, 2), (1024, 1024)), ((2, 4, 8, 2), (4096, 4096)), ((2, 3, 2, 5), (1000, 30))]
-"""Sizes of four axes with a shape; shards of the last one are uneven."""
+SETTINGS = [
+    *(((2, 2, 2, 2), (1024, 1024)), ((2, 4, 8, 2), (4096, 4096)), ((2, 3, 2, 5), (1000, 30))),
+    *(((2, 4, 2, 8), (64, 128, 256)), ((2, 4, 4, 8), (30, 100, 70))),
+]
+"""Sizes of four axes with a shape; shards of the last ones of two and of three dims are uneven."""
 
 
 def least(function: Callable[[], object], times: int = 1) -> float:
@@ -50,14 +53,14 @@ def slow_and_fast(axes: list[MeshAxis]) -> Links:
     return Links.of({axis: NAMED["network" if at < 2 else "nvlink"] for at, axis in enumerate(axes)})
 
 
-def random_type(axes: list[MeshAxis], letters: tuple[Letter, ...], chance: random.Random) -> TensorType:
-    """One of ``letters``, or a shard of one of two dims, over each axis."""
+def random_type(axes: list[MeshAxis], letters: tuple[Letter, ...], ndim: int, chance: random.Random) -> TensorType:
+    """One of ``letters``, or a shard of one of the dims, over each axis."""
     local: dict[MeshAxis, Letter] = {}
-    cut: tuple[list[MeshAxis], list[MeshAxis]] = [], []
+    cut: list[list[MeshAxis]] = [[] for _ in range(ndim)]
     for axis in axes:
-        place = chance.randrange(len(letters) + 2)
-        local[axis] = V if place < 2 else letters[place - 2]
-        if place < 2:
+        place = chance.randrange(len(letters) + ndim)
+        local[axis] = V if place < ndim else letters[place - ndim]
+        if place < ndim:
             cut[place].append(axis)
     for entry in cut:
         chance.shuffle(entry)
@@ -77,7 +80,9 @@ def main() -> None:
     for sizes, shape in SETTINGS:
         axes = axes_of(sizes)
         letters = (R, I)
-        pairs = [(random_type(axes, (*letters, P), chance), random_type(axes, letters, chance)) for _ in range(PAIRS)]
+        ndim = len(shape)
+        sources = [random_type(axes, (*letters, P), ndim, chance) for _ in range(PAIRS)]
+        pairs = [(src, random_type(axes, letters, ndim, chance)) for src in sources]
         start = time.process_time()
         plan(shape, "float32", *pairs[0])
         first = time.process_time() - start
@@ -91,8 +96,7 @@ def main() -> None:
                 f"slowest {slowest:.2f}, {under} of {len(cold)} under 5 ms\n"
             )
         say(f"the first of these: {first * 1e3:.2f} ms\n")
-    src, dst = pairs[0]
-    warm = least(lambda: plan((1024, 1024), "float32", src, dst), 1000)
+    warm = least(partial(plan, shape, "float32", *pairs[0]), 1000)
     say(f"warm plan: {warm * 1e6:.2f} us\n")
     mesh = IndexMap.compact((16, 16, 16, 16))
     part = IndexMap.of_modes([mesh.modes[1], mesh.modes[3]])
