@@ -62,58 +62,85 @@ def _checked(
     session: CheckSession, exchange: Exchange, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
 ) -> TensorType:
     """``within``  the pieces of the tensor that have the type, if it is not that of all of it."""
-    row, name, axis = exchange.row, exchange.name, exchange.axis
+    axis = exchange.axis
     uncut, type = type, cut_along(type, axis)
     if type.ground is not Ground.ABSENT:
         return type
     axes = parts_of(axis, type)
-    # A message to one rank has no axis: the group only says who could be meant.
-    # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
-    of_gradients = gradient_origin(tag_of(tensor)) is not None
-    own = row.admitted(exchange.reducer)
-    admits = own if of_gradients else admitted(row, exchange.reducer)
-    said = bool(type.axes) or admits != own  # the reference takes no operand that is not annotated
-    if not axes and session.strict and said and row.received and not of_gradients:
-        _report_untyped(session, exchange, tensor, own)
-    sums = exchange.reducer is not None and "P" in own
-    for one in uncut.equal_axes if sums and not axes else ():
-        # The group is no part of an axis along which the values are equal, and has several of its ranks.
-        if not one.isorthogonal(axis) and gradient_sum_not_owed(session, name, one, tensor, uncut, within):
-            return UNKNOWN_TYPE
+    operand = _Operand(session, exchange, tensor, within)
+    if not axes and operand.is_summed_beside(uncut):
+        return UNKNOWN_TYPE
     for one in axes:
-        place = type.get(one)
-        if place.is_unknown:
-            continue
-        if sums and place.is_equal and left_to_others(tensor, one.size()):
-            type = type.rescaled({one: -1})  # each rank has filled in a part, so that the sum counts nothing twice
-            continue
-        if place.is_equal and (repr(place) in admits or (sums and _is_share(exchange, type, one))):
-            continue
-        pending = not place.is_extremum and place.reduction is not NORM and place.is_pending_sum(name)
-        if sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, within):
+        taken = operand.along(one, type)
+        if taken is None:
             return UNKNOWN_TYPE
-        finished = repr(place) in _extrema(exchange, tensor)
-        if finished and tensor.requires_grad:
-            located = LocatedCall(name, [(row.sent, tensor)])
-            report(session, located, gradient_through_extremum(name, located.name(0), one, place), one)
-            continue
-        if finished or repr(place) in admits:
-            continue
-        message = exchange.passed_on and one == axis
-        if pending and message:
-            session.addends_sent.add(axis)
-        if pending and (message or (of_gradients and any(word in row.name for word in _MOVING))):
-            continue  # addends are exchanged as they are, to be summed afterwards, as in a ring
-        _report_not_admitted(session, exchange, tensor, type, one, admits, within)
-        if place.is_equal:
-            type = type.rescaled({one: None})  # what follows from the mistake is told no second time
+        type = taken
     completed(tensor)
-    if not session.local and refused_pieces(exchange, row.sent, type, tensor.ndim) is not None:
-        located = LocatedCall(name, [(row.sent, tensor)])
+    if not session.local and refused_pieces(exchange, exchange.row.sent, type, tensor.ndim) is not None:
+        located = LocatedCall(exchange.name, [(exchange.row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
         assert stuck is not None, "what the operand is called changes no verdict"
         report(session, located, stuck, axis)
     return type
+
+
+class _Operand:
+    """One tensor that is handed in, and what its collective takes."""
+
+    def __init__(
+        self, session: CheckSession, exchange: Exchange, tensor: torch.Tensor, within: Sequence[Piece]
+    ) -> None:
+        self.session, self.exchange, self.tensor, self.within = session, exchange, tensor, within
+        # A gradient may be summed over groups that no mesh has, such as the first and the last stage of a pipeline.
+        self.of_gradients = gradient_origin(tag_of(tensor)) is not None
+        self.own = exchange.row.admitted(exchange.reducer)
+        self.admits = self.own if self.of_gradients else admitted(exchange.row, exchange.reducer)
+        self.sums = exchange.reducer is not None and "P" in self.own
+
+    def is_summed_beside(self, type: TensorType) -> bool:
+        """Look at a group that is no part of an axis of ``type``: True if it sums gradients that are equal in it."""
+        session, name, axis = self.session, self.exchange.name, self.exchange.axis
+        # The reference takes no operand that is not annotated. A message to one rank has no axis: its group only says
+        # who could be meant.
+        said = bool(type.axes) or self.admits != self.own
+        if session.strict and said and self.exchange.row.received and not self.of_gradients:
+            _report_untyped(session, self.exchange, self.tensor, self.own)
+        # The group may still have several ranks of an axis along which the values are equal.
+        return self.sums and any(
+            not one.isorthogonal(axis) and gradient_sum_not_owed(session, name, one, self.tensor, type, self.within)
+            for one in type.equal_axes
+        )
+
+    def along(self, one: MeshAxis, type: TensorType) -> TensorType | None:
+        """Look at the placement along ``one``, an axis of the group: the type that is taken; None if it is unknown."""
+        session, exchange, tensor = self.session, self.exchange, self.tensor
+        name, place = exchange.name, type.get(one)
+        if place.is_unknown:
+            return type
+        if self.sums and place.is_equal and left_to_others(tensor, one.size()):
+            return type.rescaled({one: -1})  # each rank has filled in a part, so that the sum counts nothing twice
+        if place.is_equal and (repr(place) in self.admits or (self.sums and _is_share(exchange, type, one))):
+            return type
+        pending = not place.is_extremum and place.reduction is not NORM and place.is_pending_sum(name)
+        if self.sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, self.within):
+            return None
+        finished = repr(place) in _extrema(exchange, tensor)
+        if finished and tensor.requires_grad:
+            located = LocatedCall(name, [(exchange.row.sent, tensor)])
+            report(session, located, gradient_through_extremum(name, located.name(0), one, place), one)
+            return type
+        if finished or repr(place) in self.admits or (pending and self._is_summed_later(one)):
+            return type
+        _report_not_admitted(session, exchange, tensor, type, one, self.admits, self.within)
+        # What follows from the mistake is told no second time.
+        return type.rescaled({one: None}) if place.is_equal else type
+
+    def _is_summed_later(self, one: MeshAxis) -> bool:
+        """Addends are exchanged as they are, as in a ring."""
+        message = self.exchange.passed_on and one == self.exchange.axis
+        if message:
+            self.session.addends_sent.add(one)
+        return message or (self.of_gradients and any(word in self.exchange.row.name for word in _MOVING))
 
 
 def _is_share(exchange: Exchange, type: TensorType, axis: MeshAxis) -> bool:

@@ -35,30 +35,40 @@ from .ordinary import Handler, writes_by_name
 
 def random_op(op: Op) -> Handler:
     """The handler for what draws random numbers."""
-    verdicts: dict[tuple[Any, ...], CachedVerdict] = {}
-    writes = KnownWrites(op)
+    return _RandomOp(op).handle
 
-    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+
+class _RandomOp:
+    """The calls of one operator that draws."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._verdicts: dict[tuple[object, ...], CachedVerdict] = {}
+        self._writes = KnownWrites(op)
+
+    def handle(self, session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        """Run a call; the first of its kind is judged."""
         context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs)
         # A generator is no key: what it promises is.
         plain = {name: kwargs[name] for name in kwargs if name != "generator"} if "generator" in kwargs else kwargs
-        if op.in_place or writes_by_name(kwargs):
-            key = writes.key(session, args, plain, context)
-            known, result = writes.run(session, func, args, kwargs, key)
-            return result if known else slow(session, func, args, kwargs, key)
+        if self.op.in_place or writes_by_name(kwargs):
+            key = self._writes.key(session, args, plain, context)
+            known, result = self._writes.run(session, func, args, kwargs, key)
+            return result if known else self._first(session, func, args, kwargs, key)
         tags: list[Tag | None] = []
         items = full_key(session, args, plain, tags)
         if items is None:
-            return slow(session, func, args, kwargs, None)
+            return self._first(session, func, args, kwargs, None)
         key = (*items, *context, *gradient_bits(args, plain))
-        verdict = verdicts.get(key)
+        verdict = self._verdicts.get(key)
         if verdict is None or anywhere.blocks:
-            return slow(session, func, args, kwargs, key)
+            return self._first(session, func, args, kwargs, key)
         result = func(*args, **kwargs)
         verdict.hand_on(session, result, args, tags, False)
         return result
 
-    def slow(
+    def _first(
+        self,
         session: CheckSession,
         func: TorchFunction,
         args: Arguments,
@@ -67,6 +77,7 @@ def random_op(op: Op) -> Handler:
     ) -> object:
         if is_dtensor_call(args, kwargs):
             return func(*args, **kwargs)
+        op = self.op
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         draws = op.rule.draws is None or op.rule.draws(op.static(args, kwargs, operands, values))
         template = type_of(args[0]) if op.templates and args else UNTYPED
@@ -86,10 +97,8 @@ def random_op(op: Op) -> Handler:
             refuse_unless_passed(session, op, operands, values, outcome, blocked)
         writing = op.in_place or writes_by_name(kwargs)
         if key is not None and not writing:
-            remember(verdicts, key, op, operands, values, outcome, args, kwargs)
-        return run_first(session, writes, func, args, kwargs, values, outcome, key if writing else None)
-
-    return handle
+            remember(self._verdicts, key, op, operands, values, outcome, args, kwargs)
+        return run_first(session, self._writes, func, args, kwargs, values, outcome, key if writing else None)
 
 
 @dataclass(frozen=True, slots=True)
