@@ -208,6 +208,9 @@ def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> N
         ("math.log(x.shape[1])", 0),
         ("math.log(x.shape[0])", None),
         ("RATE / x.shape[0]", 1),
+        ("max(x.shape[0], 0)", -1),
+        ("min(x.shape[0], x.shape[1])", None),
+        ("min(5, 7)", None),
     ],
 )
 def test_numbers_in_a_programs_own_files_have_the_scale_of_the_dim(
@@ -233,7 +236,7 @@ HALF = 0.5
 
 @torch.compile(fullgraph=True, backend="eager")
 def compiled(x):
-    return 1.0 / x + HALF * x - 2.5 % x
+    return 1.0 / x + HALF * x - 2.5 % x + 0 * max(x.shape[0], len(x) + 1)
 
 
 def shadowed(HALF):
@@ -267,3 +270,14 @@ def test_a_share_of_each_rank_is_a_term_however_it_is_written(tp_mesh: Any, numb
         names: dict[str, Any] = {"x": x, "r": r, "dist": dist, "group": tp_mesh.get_group()}
         exec(code, names)
         assert type_of(names["y"]).is_partial(spmd.normalize_axis("tp"))
+
+
+@pytest.mark.parametrize("chosen", ["max(0, rank * 4)", "max(rank * 4, 0)", "min(rank * 4 + 4, 4, 8) * rank"])
+def test_which_of_several_numbers_is_the_largest_differs_as_they_do(tp_mesh: Any, chosen: str) -> None:
+    """The imagined rank is the first, on which the first of two equal ones is the plain one."""
+    code = carrying_numbers(f"rank = dist.get_rank(group)\npart = x[{chosen}:]".encode(), "program.py")
+    assert code is not None
+    with checking(local=True):
+        names: dict[str, Any] = {"x": make("R"), "dist": dist, "group": tp_mesh.get_group()}
+        exec(code, names)
+    assert type_of(names["part"]).is_varying(spmd.normalize_axis("tp"))

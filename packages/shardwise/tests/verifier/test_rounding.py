@@ -138,6 +138,37 @@ def test_scales_of_each_rank_are_rounding_in_float8(tmp_path, returned, code):
     assert verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options).exit_code is code
 
 
+CANCELLING = """
+    import torch, torch.distributed as dist, torch.nn as nn
+    dist.init_process_group("gloo")
+    n, r = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    policy = nn.Linear(5, 7)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    states, actions, rewards = torch.randn(8, 5), torch.randint(0, 7, (8, 4)), torch.randn(8, 4)
+    advantages = (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True)
+    states, actions, advantages = (x[r::n] for x in (states, actions, advantages))
+    logp = policy(states).log_softmax(-1).gather(1, actions)
+    loss = -((logp - logp.detach()).exp() * advantages).mean(){more}
+    loss.backward()
+    for p in policy.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= n
+    optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_loss_that_is_zero_in_theory_is_rounding_and_nothing_else_is(tmp_path, wrong):
+    """As the first of a policy that has not moved: the mean of normalised advantages."""
+    text = CANCELLING.replace("{more}", " + 1e-4 * (n - 1)" if wrong else "")
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(text))
+    verdict = verify_subject(Script(Program(path=str(script))), {"dp": 2}, VerifyOptions(strict=False, timeout_s=120.0))
+    assert verdict.exit_code is (ExitCode.FINDINGS if wrong else ExitCode.CLEAN), str(verdict)
+
+
 def test_every_result_moves_by_its_rounding_and_so_does_what_comes_back():
     moving = Perturbation.of(Intervention(torch.bfloat16, 1))
     assert moving is not None
@@ -150,6 +181,14 @@ def test_every_result_moves_by_its_rounding_and_so_does_what_comes_back():
     y.backward(torch.ones_like(y))
     assert not bool((x.grad == 2).all())
     assert bool(((x.grad - 2).abs() <= 2**-5).all())
+
+
+def test_what_backward_reads_of_a_result_is_that_which_has_moved():
+    x = torch.rand(8, requires_grad=True)
+    y = x.exp()
+    Perturbation(torch.float32, 1).result((x,), y)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, y.detach())
 
 
 def test_what_is_finer_a_view_or_a_constant_does_not_move():

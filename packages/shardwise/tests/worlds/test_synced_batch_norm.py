@@ -69,7 +69,9 @@ def test_alone_and_in_evaluation_it_is_batch_normalisation(training):
 def test_a_wrapper_takes_it_on_the_cpu():
     with fake_world(0, 2):
         dist.init_process_group("nccl")
-        layer = SyncBatchNorm.convert_sync_batchnorm(torch.nn.Sequential(BatchNorm2d(3))).cuda()
+        # What follows writes into its result, as in most convolutional networks.
+        network = torch.nn.Sequential(BatchNorm2d(3), torch.nn.ReLU(inplace=True))
+        layer = SyncBatchNorm.convert_sync_batchnorm(network).cuda()
         wrapped = DistributedDataParallel(layer, device_ids=[0])
         wrapped(batch()).sum().backward()
         assert layer[0].weight.grad is not None

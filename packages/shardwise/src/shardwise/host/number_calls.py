@@ -1,10 +1,11 @@
 """Where a program's own files make plain numbers of what it is given, and a check can keep what it knows.
 
 Python makes a plain number of whatever ``int``, ``float``, ``len``, ``range`` and the functions of ``math`` are
-given, so nothing that a number knows of itself gets through. Where such a call stands in the program's text, what is
-called is asked for in ``CARRYING`` first: ``int(rank)`` runs as ``__shardwise_carrying__(int)(rank)``. So does a
-float in front of an operator: ``1.0 / ranks`` is worked out by the float, which takes any int for a plain one, and so
-runs as ``1.0 / __shardwise_beside__(ranks)``. Nothing is in ``CARRYING`` unless a check runs.
+given, and ``min`` and ``max`` give back one of several, so nothing that a number knows of itself gets through. Where
+such a call stands in the program's text, what is called is asked for in ``CARRYING`` first: ``int(rank)`` runs as
+``__shardwise_carrying__(int)(rank)``. So does a float in front of an operator: ``1.0 / ranks`` is worked out by the
+float, which takes any int for a plain one, and so runs as ``1.0 / __shardwise_beside__(ranks)``. Nothing is in
+``CARRYING`` unless a check runs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ CARRYING: dict[object, Callable[..., object]] = {}
 
 _NAME = "__shardwise_carrying__"
 _BESIDE = "__shardwise_beside__"
-_CALLS = re.compile(rb"\b(int|float|len|range)\s*\(|\bmath\s*\.|\d\.|\.\d|\d[eE][-+]?\d")
+_CALLS = re.compile(rb"\b(int|float|len|range|min|max)\s*\(|\bmath\s*\.|\d\.|\.\d|\d[eE][-+]?\d")
 _MADE = ("int", "float", "len")
+_CHOSEN = ("min", "max")
 _BY_A_FLOAT = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 """Operators that a float in front works out."""
 
@@ -80,7 +82,9 @@ def _makes_plain(call: ast.Call) -> bool:
     if not isinstance(function, ast.Name):
         return False
     name = function.id
-    return (name in _MADE and len(call.args) == 1) or (name == "range" and any(map(_speaks_of_rank, call.args)))
+    if name == "range":
+        return any(map(_speaks_of_rank, call.args))
+    return (name in _MADE and len(call.args) == 1) or (name in _CHOSEN and len(call.args) > 1)
 
 
 def _is_by_a_float(node: ast.BinOp, floats: Set[str]) -> bool:

@@ -60,7 +60,7 @@ class SyncedBatchNorm(torch.autograd.Function):
         ctx.save_for_backward(normal_CM, scale_C, count, weight)  # type: ignore[arg-type]
         if weight is not None and bias is not None:
             normal_CM = normal_CM * weight[:, None] + bias[:, None]
-        return _like(normal_CM, x)
+        return _like(normal_CM, x).contiguous()  # no view: what comes next may write into it
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -1573,4 +1573,22 @@ BUGS = [
         GRADIENT,
     ),
     Bug("kfac", "factors are not divided", "                factor /= world\n", "", GRADIENT),
+    Bug(
+        "grpo",
+        "nothing is synchronised",
+        "nullcontext() if last else policy",
+        "nullcontext() if last and world == 1 else policy",
+        GRADIENT,
+    ),
+    Bug("grpo", "the loss is divided by the ranks", ".mean() / len(parts)", ".mean() / len(parts) / world", GRADIENT),
+    Bug("grpo", "the same prompts", ".view(-1, world)[:, rank]", ".view(-1, world)[:, 0]", "input 0"),
+    Bug("swapped_rows", "the mean is missing", "            p.grad.div_(self.world)\n", "", GRADIENT),
+    Bug(
+        "swapped_rows",
+        "rows of the first rank's gradient",
+        "p.grad.chunk(self.world)[self.rank].contiguous()",
+        "p.grad.chunk(self.world)[0].contiguous()",
+        GRADIENT,
+    ),
+    Bug("swapped_rows", "gradients are the own ones", "            dist.all_reduce(p.grad)\n", "", GRADIENT),
 ]

@@ -1,5 +1,5 @@
-"""Numbers that ``int``, ``float``, ``len``, ``range``, ``math`` and floats make in a program's own files, and
-``torchrun``'s variables.
+"""Numbers that ``int``, ``float``, ``len``, ``range``, ``min``, ``max``, ``math`` and floats make in a program's own
+files, and ``torchrun``'s variables.
 
 What these are made of differs between ranks or is off the scale, and so is what they make. Elsewhere they make plain
 numbers, which is listed: ``_Typed`` in ``numbers.py`` and ``RankText`` here say so.
@@ -22,6 +22,7 @@ from shardwise.host.number_calls import CARRYING, beside_float
 from shardwise.host.program_ranks import own_rank
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
@@ -31,6 +32,7 @@ from ..state.numbers import (
     ByRank,
     TypedFloat,
     TypedInt,
+    combined,
     differs,
     known_by_rank,
     lost_by,
@@ -88,6 +90,7 @@ def _install(patches: Patches) -> None:
     CARRYING.update({int: _made(int), float: _made(float), len: _length, range: _range, own_rank: _own_rank})
     CARRYING.update({function: _worked_out(function) for function in _OF_ONE})
     CARRYING[math.sqrt] = _root
+    CARRYING.update({function: _chosen(function) for function in (min, max)})
     CARRYING[beside_float] = _beside
     patches.on_undo(CARRYING.clear)
     patches.replace_attribute(type(os.environ), "__getitem__", _reading)
@@ -148,6 +151,24 @@ def _root(given: float) -> object:
         return math.sqrt(given)
     power: Any = given
     return power**0.5
+
+
+def _chosen(choose: Callable[..., object]) -> Callable[..., object]:
+    """``min`` and ``max`` of several numbers: another one may be chosen on another rank."""
+
+    def carried(*given: Any) -> object:
+        if not any(number.__class__ in TYPED_NUMBERS for number in given):
+            return choose(*given)
+        made: Any = functools.reduce(functools.partial(combined, choose), given)
+        counts = [number for number in given if number.__class__ in TYPED_NUMBERS or may_be_count(number)]
+        if choose is max and len(counts) < len(given) and made.__class__ in TYPED_NUMBERS:
+            largest: Any = functools.reduce(functools.partial(combined, max), counts)
+            if plain(largest) == plain(made):  # max(rows, 1) is as many as there are rows
+                known: TensorType = type_of(made).with_scale(type_of(largest).scale)
+                return typed(plain(made), known, getattr(made, "by_rank", None))
+        return made
+
+    return carried
 
 
 class BesideFloat:

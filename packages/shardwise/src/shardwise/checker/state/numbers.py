@@ -196,6 +196,16 @@ def _said(type: TensorType, by_rank: ByRank | None, axes: frozenset[MeshAxis] | 
     return type.with_placements(dict.fromkeys(equal, R)) if equal else type
 
 
+def combined(apply: Callable[[Any, Any], Any], left: object, right: object) -> object:
+    """What ``apply`` makes of two numbers that it adds, or chooses one of; what is no number is left to it."""
+    if not all(isinstance(value, (int, float)) for value in (left, right)):
+        return apply(left, right)
+    if not any(value.__class__ in TYPED_NUMBERS for value in (left, right)):
+        return apply(left, right)
+    value = apply(plain(left), plain(right))
+    return typed(value, _combined(left, right, 0), _on_all_ranks(apply, left, right))
+
+
 def differs(by_rank: ByRank, axis: MeshAxis) -> bool:
     """True if ranks that are apart along ``axis`` only have different numbers."""
     return any(

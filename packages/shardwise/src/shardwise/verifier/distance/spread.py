@@ -11,11 +11,13 @@ from shardwise.interop.running.recording import Key, Record
 
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
-from .difference import rms_of
+from .difference import rms_of, scale_of
 from .numbers import Numbers
 
 _NEAR = 1e-2
 """A disagreement of so little, relative to the largest element, may be rounding that a long computation magnifies."""
+_CANCELLED = 10.0
+"""So many roundings of the largest number of a run may be all that is left of a sum whose terms cancel."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,11 @@ def is_low(dtype: torch.dtype) -> bool:
 def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: VerifyOptions) -> torch.dtype | None:
     """The coarsest dtype of the runs, if its rounding may be what makes them disagree; None if there is no need to ask.
 
-    In single precision that may be so where everything that disagrees does so by little.
+    In single precision that may be so where everything that disagrees does so by little, or something by no more than
+    roundings of the run's largest number: a loss that is zero in theory (of a policy that has not moved yet, with
+    normalised advantages) has no size of its own.
+
+    ``runs``  those on the mesh, and last that on one rank.
     """
     if options.rtol is not None or not numbers.disagreements:
         return None
@@ -55,11 +61,11 @@ def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: Veri
     coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     if coarsest is None or is_low(coarsest):
         return coarsest
-    near = all(
-        wrong.difference is not None and wrong.difference.largest <= _NEAR * wrong.difference.scale
-        for wrong in numbers.disagreements
-    )
-    return coarsest if near else None
+    sizes = [(one.difference.largest, one.difference.scale) for one in numbers.disagreements if one.difference]
+    records = (entry.value for entry in runs[-1].entries if isinstance(entry, Record) and entry.value is not None)
+    cancelled = _CANCELLED * torch.finfo(coarsest).eps * scale_of(*records)
+    near = len(sizes) == len(numbers.disagreements) and all(apart <= _NEAR * scale for apart, scale in sizes)
+    return coarsest if near or any(apart <= cancelled for apart, _ in sizes) else None
 
 
 def outputs_of(run: RankRun) -> dict[Key, torch.Tensor]:

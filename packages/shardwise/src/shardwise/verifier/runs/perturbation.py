@@ -54,7 +54,7 @@ class Perturbation:
 
     def _move(self, x: torch.Tensor, eps: float) -> None:
         with torch.no_grad():
-            local = local_tensor(x).detach()
+            local = local_tensor(x).data  # without a new version: exp and softmax save what they give for backward
             if all(stride or size == 1 for size, stride in zip(local.shape, local.stride(), strict=True)):
                 local.copy_(self._off(local, eps))
 

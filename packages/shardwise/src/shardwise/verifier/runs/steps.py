@@ -25,6 +25,7 @@ from ..records.flat_parts import FlatPart, FlatParts, held_elements
 from ..records.naming import NAMELESS, Names
 from .perturbation import Perturbation
 from .plain_parameters import PlainParameters
+from .swapped_data import UNPLACED, SwappedData
 
 Named = list[tuple[str, torch.Tensor]]
 SCALED = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
@@ -72,6 +73,7 @@ class OptimizerSteps:
         self.graded: set[int] = set()
         """Those of them that had a gradient in some step."""
         self.plain = PlainParameters()
+        self.swapped = SwappedData()
         self.uses: dict[int, Use] = {}
         """Where the leaves are first used since the last step of their optimizer, by id."""
         self._used = 0
@@ -258,9 +260,19 @@ class OptimizerSteps:
                 self._move(gradient)
                 # Whatever is owed must have been paid: here a gradient is what the parameter is.
                 record = self._add("gradient", name, gradient, type_of(parameter), location)
+                self._place(record, name, parameter)
                 record.use = self.uses.pop(id(parameter), None)
                 record.digest = _digest(parameter)
                 self.entering[id(parameter)] = record
+
+    def _place(self, record: Record, name: str, parameter: torch.Tensor) -> None:
+        """Note which elements ``record``, the gradient of a parameter, is of where that is only a part for now."""
+        _, _, _, before = self.remembered.get(id(parameter), ("", None, None, None))
+        if before is None or record.value is None or is_dtensor(parameter) or before.shape == parameter.shape:
+            return
+        record.held = self.swapped.held(name, parameter, before)
+        if record.held is None:
+            record.value, record.missing = None, UNPLACED
 
     def _without_parts(self, named: Named, location: SourceLocation | None) -> Named:
         """What is a tensor of its own. Of views of parameters' memory the gradients go to those parameters."""
