@@ -7,7 +7,7 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.layouts.shared_data import overlapping_pieces
+from shardwise.verifier.layouts.shared_data import overlapping_pieces, repeated_data
 
 ROWS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 KEY = Key("input", "input 0 of Model", None)
@@ -44,3 +44,45 @@ def test_halos_copies_gaps_and_other_data_do_not_overlap_wrongly():
 def test_pieces_that_may_lie_anywhere_say_nothing():
     assert said(torch.zeros(4), torch.zeros(5), whole=torch.zeros(8)) is None
     assert said(torch.zeros(4, 0), torch.zeros(5, 0), whole=torch.zeros(8, 0)) is None
+
+
+def recorded(*values):
+    return [Record(Key("data", "mul 0", None, nth), UNTYPED, "", value) for nth, value in enumerate(values, 1)]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "pieces", "own"),
+    [
+        ({"dp": 2}, [ROWS[:4], ROWS[:4]], [ROWS[:4], ROWS[4:]]),
+        ({"dp": 2}, [ROWS[::2], ROWS[::2]], [ROWS[::2], ROWS[1::2]]),
+        ({"dp": 2, "tp": 2}, [ROWS[4:]] * 4, [ROWS[:4], ROWS[:4], ROWS[4:], ROWS[4:]]),
+        ({"tp": 4, "dp": 2}, [ROWS[:, :1]] * 8, None),
+        ({"dp": 4}, [ROWS[:2]] * 4, [ROWS[:2], ROWS[2:4], ROWS[4:6], ROWS[6:]]),
+    ],
+    ids=["chunks", "strided", "over one of two axes", "over no axis", "over all ranks"],
+)
+def test_data_that_all_ranks_have_the_same_piece_of_could_be_shared_out(mesh, pieces, own):
+    found = repeated_data([recorded(piece) for piece in pieces], recorded(ROWS), mesh)
+    if own is None:
+        assert not found
+        return
+    ((source, repeated),) = found.items()
+    assert source == Key("data", "mul 0", None)
+    assert "no rank has piece" in repeated.wrong.said
+    (given,) = repeated.pieces.values()
+    assert all(torch.equal(one, other) for one, other in zip(given, own, strict=True))
+
+
+def test_each_turn_of_a_loop_is_given_its_own_pieces():
+    other = ROWS + 1
+    run = recorded(ROWS[:4], other[:4])
+    ((_, repeated),) = repeated_data([run, run], recorded(ROWS, other), {"dp": 2}).items()
+    assert [key.nth for key in repeated.pieces] == [1, 2]
+    assert torch.equal(repeated.pieces[run[1].key][1], other[4:])
+
+
+def test_data_that_is_shared_out_is_whole_or_is_not_on_every_rank_is_no_candidate():
+    shared, whole, alone = [recorded(ROWS[:4]), recorded(ROWS[4:])], [recorded(ROWS)] * 2, recorded(ROWS)
+    assert not repeated_data(shared, alone, {"dp": 2})
+    assert not repeated_data(whole, alone, {"dp": 2})
+    assert not repeated_data([recorded(ROWS[:4]), []], alone, {"dp": 2})

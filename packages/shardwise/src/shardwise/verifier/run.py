@@ -33,6 +33,7 @@ from .records.references import DECIDE, References, save
 from .records.subject import Function, Subject
 from .runs.crash import crash_among, lost, unreadable
 from .runs.one_rank import merged_types, shown_mesh, with_derivatives
+from .runs.own_pieces import with_own_pieces
 from .runs.plain_parameters import is_update
 from .runs.processes import alone_again, run_both, run_ranks, with_batches_of
 from .text import Verdict
@@ -137,6 +138,10 @@ def verify_subject(
         fed = _fed(subject, mesh, options, ranks, stage)
         if fed is not None and ((fed.numbers is not None and fed.numbers.disagreements) or not numbers.disagreements):
             return replace(fed, duration_s=time.perf_counter() - started_s)
+    if free and not numbers.disagreements and options.changed is None:
+        cut = with_own_pieces(subject, mesh, options, numbers, stage)
+        if cut is not None:
+            return Verdict(str(subject), shown, types, cut, duration_s=time.perf_counter() - started_s)
     if not references and any(one.key.kind == "read" for one in numbers.disagreements):
         again = alone_again(against or subject, mesh, options, stage, "running once more on one rank")
         forget_unsteady(alone, again)

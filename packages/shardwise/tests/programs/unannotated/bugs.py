@@ -1591,4 +1591,19 @@ BUGS = [
         GRADIENT,
     ),
     Bug("swapped_rows", "gradients are the own ones", "            dist.all_reduce(p.grad)\n", "", GRADIENT),
+    Bug("edm_ema", "gradients are not summed", "        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)\n", "", GRADIENT),
+    Bug(
+        "edm_ema",
+        "the same images",
+        "images = data.chunk(world)[rank]",
+        "images = data.chunk(world)[0]",
+        "data used here",
+    ),
+    Bug(
+        "edm_ema",
+        "noise is not shared out",
+        "generator=gen).chunk(world)[rank]\n        sigma",
+        "generator=gen)[: 8 // world]\n        sigma",
+        "data used here",
+    ),
 ]

@@ -40,6 +40,7 @@ KIND_OF = {
     "read": "the number read here",
     "clip": "the factor by which gradients are clipped",
     "input": "input {name}",
+    "data": "the data used here",
     "module": "output of {name}",
     "evaluation": "output of {name}",
     "buffer": "buffer {name}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,26 +18,79 @@ def repeated_piece(
     key: Key, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
 ) -> ValueDisagreement | None:
     """Data that is shared out so that some ranks have the same piece, and another piece nobody has."""
+    for _, parts, held in _shared_out(pieces, whole):
+        lost = sorted(set(range(len(parts))) - set(held.values()))
+        twice = next((rank for rank in held if held[rank] in [held[other] for other in range(rank)]), None)
+        if not lost or twice is None:
+            continue
+        other = next(rank for rank in held if held[rank] == held[twice])
+        said = (
+            f"is piece {held[twice]} of {len(parts)} of the run on one rank on rank {twice} as on rank {other}, "
+            f"and no rank has piece {lost[0]}"
+        )
+        return ValueDisagreement(key, first.claim, Against.SHAPE, twice, (other, twice), (), (), None, said)
+    return None
+
+
+def _shared_out(
+    pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
+) -> Iterator[tuple[int, Sequence[torch.Tensor], dict[int, int]]]:
+    """Ways to share the whole out in which each rank has one of the parts: along which dim, the parts with that dim in
+    front, and which of them each rank has.
+    """
     piece = pieces[min(pieces)]
     if any(other.shape != piece.shape for other in pieces.values()) or piece.ndim != whole.ndim:
-        return None
+        return
     cut = [dim for dim in range(piece.ndim) if piece.shape[dim] != whole.shape[dim]]
     if len(cut) != 1 or not piece.shape[cut[0]] or whole.shape[cut[0]] % piece.shape[cut[0]]:
-        return None
+        return
     count = whole.shape[cut[0]] // piece.shape[cut[0]]
     moved = whole.movedim(cut[0], 0)
     for parts in (moved.chunk(count), [moved[at::count] for at in range(count)]):
         held = {rank: _position(own.movedim(cut[0], 0), parts) for rank, own in pieces.items()}
-        lost = sorted(set(range(count)) - set(held.values()))
-        twice = next((rank for rank in held if held[rank] in [held[other] for other in range(rank)]), None)
-        if None in held.values() or not lost or twice is None:
+        places = {rank: place for rank, place in held.items() if place is not None}
+        if len(places) == len(held):
+            yield cut[0], parts, places
+
+
+@dataclass(frozen=True)
+class RepeatedData:
+    """Data that several ranks have the same piece of: what is wrong, and by record the pieces that ranks could have."""
+
+    wrong: ValueDisagreement
+    pieces: dict[Key, Sequence[torch.Tensor]] = field(default_factory=dict)
+
+
+def repeated_data(
+    ranks: Sequence[Sequence[Record]], alone: Sequence[Record], mesh: Mapping[str, int]
+) -> dict[Key, RepeatedData]:
+    """What operations are given in such pieces, by the key without its number, in the order of the program."""
+    found: dict[Key, RepeatedData] = {}
+    runs = [{record.key: record for record in run} for run in ranks]
+    for there in alone:
+        records = {rank: run[there.key] for rank, run in enumerate(runs) if there.key in run}
+        pieces = {rank: record.value for rank, record in records.items() if record.value is not None}
+        if there.value is None or len(pieces) < len(runs):
             continue
-        other = next(rank for rank in held if held[rank] == held[twice])
-        said = (
-            f"is piece {held[twice]} of {count} of the run on one rank on rank {twice} as on rank {other}, "
-            f"and no rank has piece {lost[0]}"
-        )
-        return ValueDisagreement(key, first.claim, Against.SHAPE, twice, (other, twice), (), (), None, said)
+        wrong = repeated_piece(there.key.source, records[0], pieces, there.value)
+        own = _own_pieces(pieces, there.value, mesh) if wrong is not None else None
+        if wrong is not None and own is not None:
+            found.setdefault(there.key.source, RepeatedData(wrong)).pieces[there.key] = own
+    return found
+
+
+def _own_pieces(
+    pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, mesh: Mapping[str, int]
+) -> list[torch.Tensor] | None:
+    """The piece of each rank if the whole is shared out over an axis of the mesh that has as many ranks, or all."""
+    for dim, parts, _ in _shared_out(pieces, whole):
+        stride = math.prod(mesh.values())
+        if len(parts) == stride:
+            return [parts[rank].movedim(0, dim) for rank in range(stride)]
+        for size in mesh.values():
+            stride //= size
+            if size == len(parts):
+                return [parts[rank // stride % size].movedim(0, dim) for rank in range(math.prod(mesh.values()))]
     return None
 
 

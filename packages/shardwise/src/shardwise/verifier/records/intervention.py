@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +21,7 @@ class Intervention:
     ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
                   soon as that is recorded, so that no module inherits the errors of those before it.
     ``batches``   what DataLoaders give on one rank.
+    ``pieces``    by the key of the record what operations are given on each rank of the mesh.
     ``weights``   by name the initial weights of one rank, in place of those that it draws.
     """
 
@@ -28,4 +29,5 @@ class Intervention:
     seed: int = 0
     fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)
     batches: Batches | None = None
+    pieces: Mapping[Key, Sequence[torch.Tensor]] = field(default_factory=dict)
     weights: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -24,6 +24,7 @@ class VerifyOptions:
     ``feed``       DataLoaders of the run on one rank give the batches of all ranks together; None: if the runs part.
     ``kept_bytes`` DataLoaders draw from streams of their own, as where one is fed; so much of their batches is kept.
     ``modules``    record what every module gives.
+    ``data``       record what operations are given that has no gradient, beside everything else.
     ``layouts``    record buffers too, targets of losses, and gradients as backward computes them.
     ``project``    the folder of the program; from where its source reaches tensors is recorded too.
     ``changed``    what is done to the run from outside.
@@ -45,6 +46,7 @@ class VerifyOptions:
     feed: bool | None = None
     kept_bytes: int = 0
     modules: bool = False
+    data: bool = False
     layouts: bool = False
     project: Path | None = None
     changed: Intervention | None = None

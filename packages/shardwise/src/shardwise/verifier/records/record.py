@@ -43,6 +43,7 @@ class RankRun:
     ``untrained``   parameters that an optimizer has, that require a gradient, and have never had one.
     ``narrow_sums`` where it sums over ranks in a narrow dtype, in words.
     ``batches``     what its DataLoaders have given, if that was asked for.
+    ``data``        what operations were given that has no gradient, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``settings``  what each optimizer step was taken with.
     ``divisors``  what each loss was divided by on this rank, where its graph tells.
@@ -66,6 +67,7 @@ class RankRun:
     data_parallel: bool = False
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
+    data: list[Record] = field(default_factory=list)
 
 
 def initial_parameters(run: RankRun) -> dict[str, torch.Tensor]:

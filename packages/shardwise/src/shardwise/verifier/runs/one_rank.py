@@ -28,6 +28,7 @@ from ..records.record import RankRun
 from .crash import crash_caught
 from .loading import Loading
 from .random_draws import UNSEEDED
+from .used_data import UsedData
 from .watch import watching
 
 
@@ -69,6 +70,7 @@ def record_run(
         stack.enter_context(loading.watching())
         came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts
+        used = UsedData(rank, options.changed.pieces if options.changed and size > 1 else {}) if options.data else None
         watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
         with (
             crash_caught(came, printed),
@@ -80,6 +82,7 @@ def record_run(
                 layouts=options.layouts,
                 sites=sites,
                 changed=options.changed,
+                used=used,
             ),
         ):
             outputs = run(made)
@@ -101,6 +104,8 @@ def record_run(
     came.narrow_sums = [*recorder.narrow_sums, *([summed] if reductions else [])]
     if sites is not None:
         came.sites = sites.sites
+    if used is not None:
+        came.data = used.records
     return came
 
 

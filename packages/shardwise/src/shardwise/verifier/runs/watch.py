@@ -43,6 +43,7 @@ from .perturbation import Perturbation
 from .random_draws import RandomDraws, is_random
 from .read_sums import ReadSums
 from .steps import OptimizerSteps
+from .used_data import UsedData
 
 Made = weakref.WeakValueDictionary[int, torch.Tensor]
 """What modules have made, by id."""
@@ -62,6 +63,7 @@ def watching(
     layouts: bool = False,
     sites: SiteRecorder | None = None,
     changed: Intervention | None = None,
+    used: UsedData | None = None,
 ) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
@@ -71,6 +73,7 @@ def watching(
     ``layouts``  so are buffers, targets of losses, and gradients as backward computes them, before they are summed.
     ``sites``    is told from where the source reaches parameters and inputs.
     ``changed``  what is done to the run.
+    ``used``     is told what operations are given.
     """
     names = Names()
     perturbation = Perturbation.of(changed)
@@ -91,7 +94,7 @@ def watching(
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told, feeding)),)
             if sites is not None:
                 handles += sites.watch()
-            with outliving_collectives(_Watch(recorder, every, alone, steps, perturbation)):
+            with outliving_collectives(_Watch(recorder, every, alone, steps, perturbation, used)):
                 yield
         finally:
             for handle in handles:
@@ -184,9 +187,16 @@ class _Watch(TorchFunctionMode):
     """Records roots of backward, random draws, and which dtypes have gradients."""
 
     def __init__(
-        self, recorder: Recorder, every: bool, alone: bool, steps: OptimizerSteps, perturbation: Perturbation | None
+        self,
+        recorder: Recorder,
+        every: bool,
+        alone: bool,
+        steps: OptimizerSteps,
+        perturbation: Perturbation | None,
+        used: UsedData | None,
     ) -> None:
         super().__init__()
+        self.used = used
         self.perturbation = perturbation
         self.steps = steps
         self.recorder = recorder
@@ -215,8 +225,12 @@ class _Watch(TorchFunctionMode):
             self.steps.used((*args, *kwargs.values()))
         if self.steps.inside and collective_named(func) is not None:
             self.recorder.talking_steps = True
+        if self.used is not None:
+            args = self.used.operands(func, args)
         self.sums.before(func, args)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
+        if self.used is not None:
+            result = self.used.result(func, result)
         self.sums.after(func, args, kwargs, result)
         factor = clip_factor(func, args, kwargs, result, (one for _, one, *_ in self.steps.remembered.values()))
         if factor is not None:
