@@ -240,3 +240,50 @@ def test_what_a_step_makes_of_a_refused_setting_is_no_finding_of_its_own(tp_mesh
         weight.grad = spmd.assert_type(torch.randn(4), {"tp": R})
         optimizer.step()
     assert [finding.code for finding in found.result().findings] == ["SW617"]
+
+
+class Summing(torch.optim.Optimizer):
+    """Averages gradients in its own step, by a function of this file."""
+
+    def __init__(self, parameters: Any, group: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.group = group
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter -= group["lr"] * self.terms(parameter.grad)
+
+    def terms(self, gradient: Any) -> Any:
+        return averaged(gradient, self.group)
+
+
+class Forgetful(Summing):
+    """Calls a collective, and not for the gradients of vectors."""
+
+    def terms(self, gradient: Any) -> Any:
+        return averaged(gradient, self.group) if gradient.ndim > 1 else gradient
+
+
+class Silent(Summing):
+    """Steps with each rank's addend."""
+
+    def terms(self, gradient: Any) -> Any:
+        return gradient.clone()
+
+
+def averaged(gradient: Any, group: Any) -> Any:
+    gradient = gradient.clone()
+    dist.all_reduce(gradient, group=group)
+    return gradient / dist.get_world_size(group)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(Summing, ""), (Forgetful, "SW113"), (Silent, "SW608")])
+def test_a_step_that_sums_by_itself_is_judged_by_what_it_does(dp: Any, kind: Any, code: str) -> None:
+    collector = Collector()
+    with checking(collect=collector):
+        model = linear()
+        backward(model)
+        kind(model.parameters(), dp.get_group()).step()
+    assert {finding.code for finding in collector.result().findings} == ({code} if code else set())

@@ -54,6 +54,7 @@ from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
+from .own_steps import communicates
 from .replicas import unsynchronised
 from .sharded_gradients import kept_back
 
@@ -95,11 +96,14 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     names: dict[int, str | int] = {}
     taken: dict[int, torch.Tensor] = {}
     unknown: dict[Any, None] = {}
+    summing = communicates(optimizer)
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
             names[id(parameter)] = name if isinstance(name, str) else len(names)
             if gradient_of(parameter) is not None:
                 taken[id(parameter)] = parameter
+                if summing:
+                    continue
                 for axis in undischarged(parameter):
                     owing.setdefault((axis, True), []).append(parameter)
                 for axis in varying(parameter):

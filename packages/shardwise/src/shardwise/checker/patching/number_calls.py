@@ -156,7 +156,7 @@ def _root(given: float) -> object:
 def _chosen(choose: Callable[..., object]) -> Callable[..., object]:
     """``min`` and ``max`` of several numbers: another one may be chosen on another rank."""
 
-    def carried(*given: Any) -> object:
+    def carried(*given: object) -> object:
         if not any(number.__class__ in TYPED_NUMBERS for number in given):
             return choose(*given)
         made: Any = functools.reduce(functools.partial(combined, choose), given)

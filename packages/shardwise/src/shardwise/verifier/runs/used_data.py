@@ -7,7 +7,7 @@ agree where each rank has its own piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 
@@ -54,7 +54,7 @@ class UsedData:
             return result
         return self._looked_at(f"{op_name(func).shown} result", result)
 
-    def _looked_at(self, name: str, given: object) -> Any:
+    def _looked_at(self, name: str, given: object) -> object:
         if isinstance(given, (list, tuple)) and type(given) in (list, tuple):
             return type(given)(self._looked_at(name, one) for one in given)
         if not _is_data(given):
