@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -18,12 +19,12 @@ from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.types import SpmdTypeError
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Exponent, TensorType
 
 ROWS = 12
 
 
-def exponent(x: Any) -> int | None:
+def exponent(x: Any) -> Exponent:
     return spmd.typeof(x).type.exponent(spmd.normalize_axis("tp"))
 
 
@@ -36,6 +37,9 @@ UNARY: list[tuple[str, Callable[[Tensor], Tensor]]] = [
     ("square", lambda x: x.square()),
     ("cube", lambda x: x**3),
     ("square root of the square", lambda x: x.square().sqrt()),
+    ("square root", lambda x: x.abs().sqrt()),
+    ("one over the square root", lambda x: x.abs().rsqrt()),
+    ("fourth root", lambda x: x.abs() ** 0.25),
     ("reciprocal", lambda x: x.reciprocal()),
     ("number over it", lambda x: 0.5 / x),
     ("times a number", lambda x: x * 0.25),
@@ -128,6 +132,25 @@ def test_what_is_read_of_a_tensor_is_combined_like_the_tensor(tp_mesh: Any) -> N
         equal = typed(torch.randn(4), R)
         assert spmd.get_local_type(equal * counts.item()) == {spmd.normalize_axis("tp"): spmd.V}
         assert spmd.get_local_type(equal * equal.sum().item()) == {spmd.normalize_axis("tp"): R}
+
+
+def test_what_a_root_is_taken_of_is_known_by_half_its_power(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x, gain = typed(torch.randn(4, 3), S(0)), typed(torch.randn(3), R)
+        large = spmd.all_reduce(x.square().mean(0), "tp", src=P, dst=R)
+        root = torch.rsqrt(large + 1e-6)
+        assert exponent(root) == Fraction(-1, 2)
+        assert exponent(root * root) == -1
+        assert exponent(equal := typed(torch.ones(()), R)) == 0
+        assert exponent(equal * large.sum().sqrt().item() ** 2) == 1
+        assert str(spmd.typeof(root)) == "f32[3] {tp: R/n^1/2}"
+        normed = x * root * gain
+        with pytest.raises(SpmdTypeError, match="SW150"):
+            normed - x
+        with pytest.raises(SpmdTypeError, match=r"\*\*\(1/2\) times too small"):
+            root + gain
+        assert exponent(spmd.all_reduce(x.square().mean(0), "tp", src=P, dst=R, op="avg").sqrt()) == 0
+        assert exponent(large ** (1 / 7)) is None, "no ratio of small numbers"
 
 
 def test_a_number_is_an_int_or_float_to_everyone_else(tp_mesh: Any) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.types.placement import UNKNOWN, Placement
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Exponent, TensorType
 
 from .axis import MeshAxis, flatten_axes
 
@@ -68,7 +68,7 @@ def _moved(type: TensorType, destination: frozenset[MeshAxis], global_axes: froz
         spec = spec.without({axis for axis, place in placements.items() if not place.is_varying})
     made = TensorType.of(placements, spec, type.ground, type.uneven, type.scale)
     # (n m)**e is n**e m**e: what axes are made of has their scale, and what is made of axes that of all of them.
-    scale: dict[MeshAxis, int | None] = {}
+    scale: dict[MeshAxis, Exponent] = {}
     for group in groups if type.scale else ():
         found = {type.exponent(axis) for axis in group.source}
         scale |= dict.fromkeys(group.destination, found.pop() if len(found) == 1 else None)

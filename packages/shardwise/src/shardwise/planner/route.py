@@ -17,7 +17,7 @@ from shardwise.mesh.regions import reinterpret
 from shardwise.types.notation import format_type, format_typed_shape
 from shardwise.types.placement import I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Exponent, TensorType
 
 from .cost import itemsize
 from .cuts import Entries
@@ -175,7 +175,7 @@ class _Steps:
     def __init__(self, problem: Problem, axes: tuple[MeshAxis, ...], src: TensorType, dst: TensorType) -> None:
         self.problem, self.axes, self.src, self.dst = problem, axes, src, dst
         self.now: dict[MeshAxis, Placement] = {axis: src.get(axis) for axis in axes}
-        self.scale: dict[MeshAxis, int | None] = dict(src.scale)
+        self.scale: dict[MeshAxis, Exponent] = dict(src.scale)
         self.state: State = problem.start
 
     def of(self, path: Collection[Move]) -> Iterator[PlanStep]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from shardwise._pictured import Pictured
@@ -20,7 +21,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, show
 
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from .spec import entry_axes, make_entry, spec_of
-from .tensor_type import Ground, TensorType
+from .tensor_type import Ground, TensorType, as_power
 
 _ABBREVIATIONS = {
     "float64": "f64",
@@ -138,7 +139,7 @@ def _braces(type: TensorType, hidden: set[object]) -> str:
 def _factor(type: TensorType, axis: object) -> str:
     """By how much the value is too large or too small, ``*n`` or ``/n^2``; nothing where that is not known."""
     exponent = type.exponent(axis) or 0
-    power = f"^{abs(exponent)}" if abs(exponent) > 1 else ""
+    power = "" if abs(exponent) == 1 else f"^{abs(exponent)}"
     return "" if exponent == 0 else f"{'*' if exponent > 0 else '/'}n{power}"
 
 
@@ -254,10 +255,10 @@ class _Reader:
                 self.at = before
                 raise self.error("an axis that cuts no dim: one that does is V")
             placements[axis] = UNKNOWN if word == "?" else PerMeshAxisLocalSpmdType(word)
-            factor = re.compile(r"([*/])n(?:\^([0-9]{1,9}))?").match(self.text, self.at)
+            factor = re.compile(r"([*/])n(?:\^([0-9]{1,9}(?:/[0-9]{1,2})?))?").match(self.text, self.at)
             if factor is not None:
                 self.at = factor.end()
-                self.scale[axis] = int(factor.group(2) or 1) * (1 if factor.group(1) == "*" else -1)
+                self.scale[axis] = as_power(Fraction(factor.group(2) or "1")) * (1 if factor.group(1) == "*" else -1)
 
     def axis(self) -> object:
         self.rest()

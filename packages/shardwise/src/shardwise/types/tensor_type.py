@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -45,8 +46,15 @@ class Ground(enum.Enum):
         return self is Ground.CONSTANT or self is Ground.UNIFORM or self is Ground.ZERO
 
 
-Exponent = int | None
+Power = int | Fraction
+"""A power of an axis's size: a fraction for what a root was taken of, never one that is a whole number."""
+Exponent = Power | None
 """Which power of an axis's size a value is too large by; None: nobody knows, and it is compatible with any."""
+
+
+def as_power(value: Fraction) -> Power:
+    """``value`` as an exponent has it: what is whole is an int."""
+    return int(value) if value.denominator == 1 else value
 
 
 class LocalTypes(dict[Any, Any]):

@@ -18,7 +18,7 @@ from shardwise.op_rules.transition_types import resolved
 from shardwise.planner.plans import Plan
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis
 from ..state.call_log import log_result, typed_shape
@@ -79,7 +79,7 @@ def _typed(
     placements: dict[MeshAxis, Placement],
     wanted: TensorType,
     end: TensorType,
-    scale: dict[MeshAxis, int | None],
+    scale: dict[MeshAxis, Exponent],
 ) -> TensorType:
     spec = None if session.local else wanted.spec
     made = TensorType.of(placements, spec, uneven=frozenset() if spec is None else end.uneven)

@@ -51,7 +51,7 @@ class Receipt:
     def take_place(self) -> None:
         tensor, type = self.tensor, self.type
         if self.pieces:
-            set_pieces(tensor, self.pieces, self.origin)
+            set_pieces(tensor, self.pieces, self.origin, None if type is None else type.spec)
         elif type is not None and type is not type_of(tensor) and is_part(tensor):
             # The rest of the memory is still what it was.
             set_part(tensor, type, self.origin, contents_of(tensor))

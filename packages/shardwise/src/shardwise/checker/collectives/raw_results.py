@@ -14,7 +14,7 @@ from shardwise.mesh.regions import cut_along, put_together
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
-from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNTYPED, Exponent, Ground, TensorType
 
 from ..state.session import CheckSession
 from .raw_buffers import as_declared
@@ -89,7 +89,7 @@ def _is_moved(exchange: Exchange, place: Placement, axis: MeshAxis, spec: Partit
     return place.is_varying and partition_spec_get_shard(spec, axis) is None
 
 
-def _scale_after(exchange: Exchange, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
+def _scale_after(exchange: Exchange, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, Exponent]:
     """The scale of the result: a sum counts equal values once per rank, an average divides."""
     if not exchange.row.sent:
         return dict.fromkeys(before.axes)

@@ -41,7 +41,7 @@ from shardwise.op_rules.transitions import (
 from shardwise.types.aliases import DeviceMeshAxis
 from shardwise.types.placement import UNKNOWN, P, Placement, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..operators.ordinary import Handler
@@ -206,12 +206,12 @@ def _after(
     return after.type
 
 
-def _rescaling(call: TypedCall, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, int | None]:
+def _rescaling(call: TypedCall, before: TensorType, axes: Sequence[MeshAxis]) -> dict[MeshAxis, Exponent]:
     """The exponents after the call along its axes: equal values read as addends count once per rank."""
     if call.is_refused:
         return dict.fromkeys(axes)
     divided = 1 if call.divides else 0
-    changes: dict[MeshAxis, int | None] = {}
+    changes: dict[MeshAxis, Exponent] = {}
     for axis in axes:
         exponent = before.exponent(axis)
         if before.is_varying(axis) and (_adds(call) or call.dst is P):

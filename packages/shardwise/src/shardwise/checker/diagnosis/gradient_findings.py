@@ -28,7 +28,7 @@ from shardwise.interop.tensors.tagging import forget_memory, replace_pieces, tag
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, Power, TensorType
 
 from .function_findings import last_return, line_of_gradient
 from .scale_texts import scale_text
@@ -195,7 +195,7 @@ def not_dual(
     report(session, located, said, axis, operands=(started,))
 
 
-def rescaled(session: Session, hook: object, axis: MeshAxis, exponent: int) -> None:
+def rescaled(session: Session, hook: object, axis: MeshAxis, exponent: Power) -> None:
     """SW606: a hook inside the graph returns a gradient that is too large or small by a power of the axis's size."""
     message = f"the gradient that the hook {_called(hook)} returns {scale_text(axis, exponent)} over {axis_text(axis)}"
     fact = "whatever this tensor was made of gets its gradient in that scale, and nothing tells the optimizer"

@@ -11,6 +11,9 @@ from shardwise.interop.autograd.parameter_names import listed
 from shardwise.interop.calls.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.tensor_type import Power
+
+from .scale_texts import times_off
 
 
 def gradient_not_summed(
@@ -82,7 +85,7 @@ def gradient_misplaced(op: str, name: str, range: str, found: str) -> Diagnosis:
     )
 
 
-def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: int) -> Diagnosis:
+def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: Power) -> Diagnosis:
     """SW616, of gradients whose scale has this exponent."""
     where, size, what = axis_text(axis), axis.size(), listed(names)
     noun, verb = ("gradient", "is") if len(names) == 1 else ("gradients", "are")
@@ -102,7 +105,7 @@ def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: 
         )
     return Diagnosis(
         "SW616",
-        f"{op} takes the {noun} of {what}, which {verb} {size ** abs(exponent)} times too "
+        f"{op} takes the {noun} of {what}, which {verb} {times_off(axis, exponent)} times too "
         f"{'large' if exponent > 0 else 'small'} over {where}",
         (fact,),
         ways,

@@ -40,6 +40,7 @@ from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.interop.torch_compat import is_flattened
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.tensor_type import Power
 
 from ..diagnosis.gradient_findings import elements_text
 from ..diagnosis.step_findings import (
@@ -189,7 +190,7 @@ def _refuse_scale(
     session: CheckSession,
     step: str,
     axis: MeshAxis,
-    exponent: int,
+    exponent: Power,
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str | int],
 ) -> None:

@@ -26,12 +26,14 @@ from shardwise.interop.tensors.tagging import (
     set_tag,
     set_type,
     tag_of,
+    type_of,
 )
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, same_memory
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.dim_labels import pointwise
 from shardwise.types.placement import V
+from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..call.arguments import Op
@@ -129,8 +131,16 @@ def run_parted(
     elif is_pieced(target):
         replace_pieces(target, laid_into(target, pieces))
     else:
-        set_pieces(target, laid_into(target, pieces), pieces[0].origin)
+        set_pieces(target, laid_into(target, pieces), pieces[0].origin, _spec_of([*args, *kwargs.values()], target))
     return result
+
+
+def _spec_of(values: Sequence[object], result: torch.Tensor) -> PartitionSpec | None:
+    """How a result is cut, element by element as operands of its shape are that say it."""
+    with no_torch_function():
+        alike = [x for x in values if isinstance(x, torch.Tensor) and x.shape == result.shape]
+    specs = {spec for x in alike if (spec := type_of(x).spec) is not None}
+    return specs.pop() if len(specs) == 1 else None
 
 
 def _run_view(

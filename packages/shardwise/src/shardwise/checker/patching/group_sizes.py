@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import axes_inside
+from shardwise.types.tensor_type import Exponent
 
 from ..state.numbers import number_type, typed
 from .patches import Patches, Plugin, checking_session
@@ -74,7 +75,7 @@ def _told(count: int, groups: Callable[[], list[object]]) -> object:
     mesh = current_entry()
     with questions:
         try:
-            scale: dict[Any, int | None] = {}
+            scale: dict[Any, Exponent] = {}
             for group in groups():
                 axis = MeshAxis.of(group)
                 if axis.size() == 1:

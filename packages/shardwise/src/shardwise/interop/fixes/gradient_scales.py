@@ -12,6 +12,7 @@ from shardwise.diagnostics.fix import Argument, Edit, Fix, Remove, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.tensor_type import Power
 
 from ..autograd.gradient_origin import arrival
 from ..calls.located_call import provenance
@@ -21,7 +22,7 @@ _MOST_OFFERED = 4
 _DIVIDES = ("div_", "div", "true_divide")
 
 
-def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: int) -> tuple[Fix, ...]:
+def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: Power) -> tuple[Fix, ...]:
     """What brings gradients of this exponent to the scale of one device, one division or average after the other."""
     known = [one for one in gradients if one is not None]
     if not known or abs(exponent) != 1:

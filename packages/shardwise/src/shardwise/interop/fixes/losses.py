@@ -9,6 +9,7 @@ from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.diagnostics.syntax import node_at
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.tensor_type import Exponent
 
 from ..calls.located_call import provenance
 from .collective_calls import typed_sum
@@ -30,7 +31,7 @@ def added_up(span: SourceLocation | None, axis: MeshAxis, mean: str, total: str)
 
 
 def counted_by_all(
-    name: str, span: SourceLocation | None, op: str, axis: MeshAxis, exponent: int | None
+    name: str, span: SourceLocation | None, op: str, axis: MeshAxis, exponent: Exponent
 ) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
     """Help and edits for a division by a number, at ``span``, that each rank has counted for itself.
 

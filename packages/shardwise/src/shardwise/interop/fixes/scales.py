@@ -9,6 +9,7 @@ import torch
 from shardwise.diagnostics.fix import Edit, Fix, Rewrite
 from shardwise.diagnostics.syntax import nodes_in
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.tensor_type import Power
 
 from ..autograd.gradient_origin import gradient_origin
 from ..calls.located_call import LocatedCall, provenance
@@ -17,15 +18,15 @@ from .expressions import group_argument, is_size, ranks_of, text_of
 from .gradient_scales import scaled
 
 
-def rescaled(located: LocatedCall, position: int, axis: MeshAxis, exponent: int, help: str) -> tuple[Fix, ...]:
+def rescaled(located: LocatedCall, position: int, axis: MeshAxis, exponent: Power, help: str) -> tuple[Fix, ...]:
     """What brings an operand of this exponent to the scale of one device.
 
     A gradient where it was made; any other value by a factor where it is used.
     """
     (_, span), value, group = located.names[position], located.values[position], group_argument(axis)
     if isinstance(value, torch.Tensor) and gradient_origin(tag_of(value)) is not None:
-        return scaled([value], axis, 1 if exponent > 0 else -1)
-    if span is None or group is None:
+        return scaled([value], axis, 1 if exponent > 0 else -1) if isinstance(exponent, int) else ()
+    if span is None or group is None or not isinstance(exponent, int):
         return ()
     ranks = ranks_of(group)
     power = "" if abs(exponent) == 1 else f" ** {abs(exponent)}"

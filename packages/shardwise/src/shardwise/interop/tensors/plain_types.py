@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
@@ -27,7 +28,7 @@ def to_plain(type: TensorType) -> dict[str, object]:
         "spec": spec,
         "ground": type.ground.value,
         "uneven": [_axis_to_plain(axis) for axis in sorted(type.uneven, key=lambda axis: axis.sort_key)],
-        "scale": [[_axis_to_plain(axis), exponent] for axis, exponent in type.scale.items()],
+        "scale": [[_axis_to_plain(axis), str(e) if isinstance(e, Fraction) else e] for axis, e in type.scale.items()],
     }
 
 
@@ -37,5 +38,5 @@ def from_plain(plain: Any) -> TensorType:
     if plain["spec"] is not None:
         spec = PartitionSpec(*(make_entry([_axis_from_plain(axis) for axis in entry]) for entry in plain["spec"]))
     uneven = frozenset(_axis_from_plain(axis) for axis in plain.get("uneven", ()))
-    scale = {_axis_from_plain(axis): exponent for axis, exponent in plain.get("scale", ())}
+    scale = {_axis_from_plain(axis): Fraction(e) if isinstance(e, str) else e for axis, e in plain.get("scale", ())}
     return TensorType.of(placements, spec, Ground(plain["ground"]), uneven, scale)

@@ -16,6 +16,7 @@ import torch
 from shardwise.diagnostics.source import Site
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import Placement
+from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..torch_compat import base_of, no_torch_function, storage_of
@@ -313,12 +314,15 @@ def set_part(x: Any, type: TensorType, origin: Provenance, content: Sequence[Pie
     set_tag(x, tag.of_type(type, origin))
 
 
-def set_pieces(x: object, pieces: Sequence[Piece], origin: Provenance) -> None:
-    """``x`` consists of these pieces of memory, as ``laid_into`` gives them."""
+def set_pieces(x: object, pieces: Sequence[Piece], origin: Provenance, spec: PartitionSpec | None = None) -> None:
+    """``x`` consists of these pieces of memory, as ``laid_into`` gives them; ``spec`` says how all of it is cut."""
     set_part(x, UNTYPED, origin)
     tag = adopt_memory(x)
     replace_pieces(x, pieces)
-    set_tag(x, Tag(joined_type(piece.type for piece in pieces) if pieces else UNTYPED, origin, tag.cell))
+    type = joined_type(piece.type for piece in pieces) if pieces else UNTYPED
+    if spec is not None:
+        type = type.with_spec(spec.without({axis for axis in type.axes if not type.is_varying(axis)}))
+    set_tag(x, Tag(type, origin, tag.cell))
 
 
 def replace_pieces(x: object, pieces: Sequence[Piece]) -> None:

@@ -14,12 +14,14 @@ from fractions import Fraction
 from typing import Any
 
 from shardwise.types.placement import Placement, V
-from shardwise.types.tensor_type import Exponent
+from shardwise.types.tensor_type import Exponent, as_power
 
 from ..schema import OpRule, Term
 from ..vocabulary.degrees import AVERAGING, COMPARED, HELD, LAWS, NOT_HOMOGENEOUS, POSITIONED
 from .local import ANY, Given, Refusal, Weak, expand
 
+LARGEST_ROOT = 12
+"""The largest denominator of an exponent: a root of a root of a third root of what is n times too large."""
 Powers = dict[str, Any]
 
 
@@ -40,6 +42,8 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
     choosing = {at for at, given in enumerate(givens) if chosen and given.is_whole and given.param not in factors}
     if all(at in choosing or given.exponent in (0, ANY) for at, given in enumerate(givens)):
         return 0
+    if rule.view:  # bounds by a rank's number say which part is its own; a size of any other may be a number of ranks
+        choosing |= {at for at, given in enumerate(givens) if given.placement is V and given.param not in named}
     outside = [at for at, given in enumerate(givens) if given.param not in named and at not in choosing]
     scaled = tuple(at for at in outside if givens[at].exponent and givens[at].exponent is not ANY)
     if rule.op in NOT_HOMOGENEOUS:
@@ -129,7 +133,7 @@ def _of_product(factors: Sequence[Given], powers: Powers) -> Any:
         if factor.exponent is None:
             return None
         total += power * factor.exponent
-    return int(total) if total.denominator == 1 else None
+    return _exponent(total)
 
 
 def power_rule(givens: Sequence[Given]) -> Exponent:
@@ -140,8 +144,12 @@ def power_rule(givens: Sequence[Given]) -> Exponent:
         return 0
     if base.exponent is None or not isinstance(power, (int, float)) or power != power or abs(power) == float("inf"):
         return None
-    total = Fraction(power) * base.exponent
-    return int(total) if total.denominator == 1 else None
+    return _exponent(Fraction(power) * base.exponent)
+
+
+def _exponent(total: Fraction) -> Exponent:
+    """An exponent as types have it; a power that is no ratio of small numbers has none."""
+    return as_power(total) if total.denominator <= LARGEST_ROOT else None
 
 
 def _joined(terms: Sequence[tuple[tuple[int, ...], Any]]) -> Exponent | Refusal:
@@ -153,7 +161,7 @@ def _joined(terms: Sequence[tuple[tuple[int, ...], Any]]) -> Exponent | Refusal:
     for product, other in known[1:]:
         if other != exponent:
             return Refusal("SW150", f"{exponent} {other}", product, first)
-    return int(exponent)
+    return _exponent(Fraction(exponent))
 
 
 def _is_split(given: Given) -> bool:
