@@ -159,6 +159,20 @@ def test_a_gradient_that_owes_no_sum_must_not_be_summed(tp_mesh: Any, letter: st
             summed(x, tp_mesh.get_group("tp"))
 
 
+def test_a_gradient_that_the_program_has_made_is_what_it_was_made_of(tp_mesh: Any) -> None:
+    x = make("R", grad=True)
+    with typecheck():
+        for _ in range(2):  # what the gradient was before has nothing to do with it
+            x.grad = spmd.assert_type(torch.ones_like(x), {"tp": V}) * 2
+            assert place(x.grad) == "V"
+            dist.all_reduce(x.grad)
+            assert place(x.grad) == "R"
+            torch.optim.SGD([x], 0.1).step()
+        x.grad = spmd.assert_type(torch.ones_like(x), {"tp": V})
+        with refused("SW608"):
+            torch.optim.SGD([x], 0.1).step()
+
+
 def test_a_value_made_of_gradients_may_be_summed(tp_mesh: Any) -> None:
     x = make("V", grad=True)
     with typecheck():

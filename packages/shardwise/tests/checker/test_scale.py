@@ -153,6 +153,39 @@ def test_what_a_root_is_taken_of_is_known_by_half_its_power(tp_mesh: Any) -> Non
         assert exponent(large ** (1 / 7)) is None, "no ratio of small numbers"
 
 
+def test_a_derivative_of_torch_func_has_the_scale_of_what_is_derived(tp_mesh: Any) -> None:
+    def loss(w: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(x @ w).square().sum()
+
+    with typecheck(local=False):
+        x, w = typed(torch.randn(4, 3), S(0)), typed(torch.randn(3), R)
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0))(w, x)
+        assert exponent(each) == 0, "of each sample its own"
+        assert exponent(each.sum(0) / x.shape[0]) == 1
+        assert exponent(torch.func.grad(lambda w: loss(w, x) / x.shape[0])(w)) == 1
+        whole = torch.func.grad(lambda w: loss(w, x) / (x.shape[0] * dist.get_world_size()))(w)
+        assert exponent(whole) == 0
+
+
+def test_beside_what_varies_a_share_of_an_equal_value_is_on_its_scale(tp_mesh: Any) -> None:
+    with typecheck():
+        x, w = typed(torch.randn(4, 3), V), typed(torch.randn(3), R)
+        penalty = w.square().sum()
+        assert exponent((x @ w).sum() + penalty / dist.get_world_size()) == 0
+        for wrong in (penalty * dist.get_world_size(), penalty / dist.get_world_size() ** 2):
+            with pytest.raises(SpmdTypeError, match="SW150"):
+                (x @ w).sum() + wrong
+
+
+def test_what_lies_side_by_side_has_a_scale_if_that_of_all_is_known(tp_mesh: Any) -> None:
+    with typecheck():
+        x, w = spmd.assert_type(torch.randn(4, 3), {"tp": S(0)}), typed(torch.randn(3), R)
+        variance, mean = torch.var_mean(x, 0)
+        assert exponent(torch.cat([mean, variance, torch.tensor([float(x.shape[0])])])) is None
+        with pytest.raises(SpmdTypeError, match="SW150"):
+            torch.cat([w, w / dist.get_world_size()])
+
+
 def test_a_number_is_an_int_or_float_to_everyone_else(tp_mesh: Any) -> None:
     with typecheck(local=False):
         x = typed(torch.randn(4, 3), S(0))

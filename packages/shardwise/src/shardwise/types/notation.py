@@ -21,7 +21,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, show
 
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from .spec import entry_axes, make_entry, spec_of
-from .tensor_type import Ground, TensorType, as_power
+from .tensor_type import Ground, Power, TensorType, as_power
 
 _ABBREVIATIONS = {
     "float64": "f64",
@@ -149,6 +149,17 @@ def format_placement(type: TensorType, axis: object) -> str:
     return "P(avg)" if place == "P" and factor == "*n" else place + factor
 
 
+def times_off(size: int, exponent: Power) -> str:
+    """By how much a value of this exponent is off the scale, over an axis of this size.
+
+    Example:
+        >>> times_off(2, -2), times_off(2, Fraction(1, 2))
+        ('4', '2**(1/2)')
+    """
+    power = abs(exponent)
+    return str(size**power) if isinstance(power, int) else f"{size}**({power})"
+
+
 def _format_dim(size: int, entry: object, uneven: Collection[object]) -> str:
     axes = entry_axes(entry)
     if not axes:
@@ -182,7 +193,7 @@ class _Reader:
         self.at = 0
         self.cut: set[Any] = set()
         self.uneven: set[Any] = set()
-        self.scale: dict[Any, int] = {}
+        self.scale: dict[Any, Power] = {}
         # Names may contain brackets and commas (``tp[4:1]``, ``{dp,cp}``), so they are matched whole, longest first.
         self.axes = sorted(axes.items(), key=lambda item: -len(item[0]))
         self.names = [name for name, _ in self.axes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardwise.interop.calls.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.notation import times_off
 from shardwise.types.tensor_type import Power
 
 
@@ -12,13 +13,7 @@ def scale_text(axis: MeshAxis, exponent: Power) -> str:
     """``is 2 times too large``, for an axis of two ranks and the exponent 1."""
     if exponent == 0:
         return "has the scale of one device"
-    return f"is {times_off(axis, exponent)} times too {'large' if exponent > 0 else 'small'}"
-
-
-def times_off(axis: MeshAxis, exponent: Power) -> str:
-    """``2``, or ``2**(1/2)`` where a root was taken of what is 2 times too large."""
-    power = abs(exponent)
-    return str(axis.size() ** power) if isinstance(power, int) else f"{axis.size()}**({power})"
+    return f"is {times_off(axis.size(), exponent)} times too {'large' if exponent > 0 else 'small'}"
 
 
 def scale_repair(axis: MeshAxis, exponent: Power) -> str:

@@ -11,9 +11,8 @@ from shardwise.interop.autograd.parameter_names import listed
 from shardwise.interop.calls.located_call import axis_text
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
+from shardwise.types.notation import times_off
 from shardwise.types.tensor_type import Power
-
-from .scale_texts import times_off
 
 
 def gradient_not_summed(
@@ -105,7 +104,7 @@ def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: 
         )
     return Diagnosis(
         "SW616",
-        f"{op} takes the {noun} of {what}, which {verb} {times_off(axis, exponent)} times too "
+        f"{op} takes the {noun} of {what}, which {verb} {times_off(size, exponent)} times too "
         f"{'large' if exponent > 0 else 'small'} over {where}",
         (fact,),
         ways,

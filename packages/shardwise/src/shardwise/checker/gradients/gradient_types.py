@@ -32,6 +32,7 @@ from shardwise.interop.tensors.tagging import (
     tag_of,
     type_of,
 )
+from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import UNKNOWN, P, Placement, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
@@ -93,15 +94,19 @@ def dual(type: TensorType, root: Mapping[object, Exponent] = NOWHERE) -> TensorT
 def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> dict[object, Exponent]:
     """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them."""
     scale: dict[Any, Exponent] = {}
+    mesh = current_entry()
+    mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
     for at, root in enumerate(roots):
         type = type_of(root)
         seed = seeds[at] if at < len(seeds) else None
         given = type_of(seed) if isinstance(seed, torch.Tensor) else UNTYPED
-        # A loss of one element starts from 1 where nobody says otherwise; what varies is each rank's own.
+        # A loss of one element starts from 1 where nobody says otherwise; what varies is each rank's own, but where
+        # ``vmap`` takes a sharded dim apart, one of the elements that the ranks have together.
         plain = seed is None or (given is UNTYPED and root.ndim == 0)
         for axis in type.axes:
             seeded = 0 if plain else given.exponent(axis)
-            exponent = None if type.is_varying(axis) else _sum_of(type.exponent(axis), seeded)
+            own = type.is_varying(axis) and axis not in mapped
+            exponent = None if own else _sum_of(type.exponent(axis), seeded)
             scale[axis] = exponent if scale.get(axis, exponent) == exponent else None
     return scale
 
@@ -196,8 +201,9 @@ def assigned(variable: torch.Tensor, before: TensorType, gradient: torch.Tensor)
             set_tag(gradient, tag.of_type(own.with_placements(changes) if changes else own, tag.origin))
         return
     type = tag.current()
-    believed = into_gradient(variable, before, type)
     origin = gradient_origin(tag)
+    made_anew = origin is None or origin.parameter is not variable  # what it was before has nothing to do with it
+    believed = type if made_anew else into_gradient(variable, before, type)
     if origin is None or origin.parameter is not variable or believed is not type:
         cell = tag.cell if believed is type else None
         set_tag(gradient, Tag(believed, gradient_now(variable, tag.origin), cell))

@@ -92,7 +92,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
 
     Errors: SW608, SW614, SW615, SW616, SW617.
     """
-    scaled: dict[tuple[Any, int], list[torch.Tensor]] = {}
+    scaled: dict[tuple[Any, Power], list[torch.Tensor]] = {}
     owing: dict[tuple[Any, bool], list[torch.Tensor]] = {}
     names: dict[int, str | int] = {}
     taken: dict[int, torch.Tensor] = {}

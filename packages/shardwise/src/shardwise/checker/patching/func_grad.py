@@ -24,6 +24,7 @@ from shardwise.interop.torch_compat import (
 )
 
 from ..diagnosis.loss_findings import elements_apart
+from ..gradients.gradient_types import root_scale
 from ..gradients.loss import check_roots, type_gradients
 from .patches import Patches, Plugin, checking_session
 
@@ -96,12 +97,13 @@ def _wrap_derivative(plain: Callable[..., object]) -> object:
         # A constant is what its use needs: here an invariant, of which every rank computes the same derivative.
         if not all(type_of(x).ground.is_constant for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)):
             check_roots(session, outputs, grad_outputs, lists=True)
+        scale = root_scale(tree_leaves(outputs), tree_leaves(grad_outputs))
         if grad_outputs is None:
             types = [type_of(output) for output in outputs]
             varying = {axis for type in types for axis in type.varying_axes}
         with paused(session):
             results = plain(outputs, inputs, grad_outputs, *args, **kwargs)
-        type_gradients(inputs, results, varying)
+        type_gradients(inputs, results, varying, scale)
         return results
 
     return derivative

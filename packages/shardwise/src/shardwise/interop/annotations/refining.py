@@ -12,7 +12,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument, sharding_axes
 from shardwise.mesh.orthogonal import check_orthogonal
-from shardwise.types.notation import format_placement
+from shardwise.types.notation import format_placement, times_off
 from shardwise.types.placement import I, P, Placement, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
 from shardwise.types.tensor_type import Ground, TensorType
@@ -69,10 +69,12 @@ def _check_scale(current: TensorType, asserted: TensorType, axis: MeshAxis, want
     states = _states_scale(asserted, axis)
     if exponent is None or exponent == claimed or not states or (wanted is P and current.is_varying(axis)):
         return
-    shown, factor = format_placement(current, axis), axis.size() ** abs(exponent - (claimed or 0))
-    large = exponent > (claimed or 0)
-    off = f"{factor} times too {'large' if large else 'small'}"
+    shown, by = format_placement(current, axis), exponent - (claimed or 0)
+    large = by > 0
+    off = f"{times_off(axis.size(), by)} times too {'large' if large else 'small'}"
     way = f"divide by mesh.size({axis_argument(axis)})" if large else f"multiply by mesh.size({axis_argument(axis)})"
+    if not isinstance(by, int):
+        way = f"mend the scale of what the root was taken of: {way} there"
     raise SpmdTypeError(
         f"{name} is {shown} on axis {axis!r}, {off} for what it is said to be",
         code="SW152",

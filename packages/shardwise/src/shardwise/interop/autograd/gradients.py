@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from shardwise.types.placement import Placement
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Power, TensorType
 
 from ..tensors.dtensors import is_dtensor, local_part
 from ..tensors.memory_pieces import Piece
@@ -55,7 +55,7 @@ def _types(parameter: torch.Tensor) -> list[TensorType]:
     return list(dict.fromkeys(piece.type for piece in pieces)) or [gradient_type(parameter)]
 
 
-def off_scale(parameter: torch.Tensor) -> dict[object, int]:
+def off_scale(parameter: torch.Tensor) -> dict[object, Power]:
     """The axes along which ``parameter.grad`` is known to be too large or too small, each with the exponent."""
     return {axis: exponent for axis, exponent in gradient_type(parameter).scale.items() if exponent}
 

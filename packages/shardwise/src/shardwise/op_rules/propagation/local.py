@@ -16,7 +16,7 @@ from shardwise.types.placement import MAX, NORM, UNKNOWN, I, P, PerMeshAxisLocal
 
 from ..schema import Each, Kind, OpRule, Term
 from ..vocabulary.guards import ROUNDS
-from ..vocabulary.monotone import LARGEST, MOVES, NON_DECREASING, PICKS, SMALLEST
+from ..vocabulary.monotone import ABOVE, BELOW, LARGEST, MOVES, NON_DECREASING, PICKS, SMALLEST
 from ..vocabulary.norms import JOINS, NORMS, SQUARES
 
 
@@ -195,6 +195,8 @@ def _extremum(rule: OpRule, operands: Sequence[Given], blocked: str | None) -> P
     if rule.op in ("add", "sub", "rsub") and len(operands) == 2:  # an alpha would scale one of them
         negated = (rule.op == "sub" and not leads) or (rule.op == "rsub" and leads)
         return place.opposite if negated else place
+    if rule.op in ABOVE | BELOW:
+        return place if (rule.op in ABOVE) is leads else place.opposite
     if rule.op == "neg":
         return place.opposite
     positive = len(by) == 1 and isinstance(by[0], (int, float)) and by[0] > 0

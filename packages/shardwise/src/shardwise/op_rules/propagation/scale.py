@@ -9,24 +9,28 @@ Source: docs/semantics.md section 9, Law 9.2.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from typing import Any
 
 from shardwise.types.placement import Placement, V
-from shardwise.types.tensor_type import Exponent, as_power
+from shardwise.types.tensor_type import Exponent, Power, as_power
 
 from ..schema import OpRule, Term
-from ..vocabulary.degrees import AVERAGING, COMPARED, HELD, LAWS, NOT_HOMOGENEOUS, POSITIONED
+from ..vocabulary.degrees import AVERAGING, COMPARED, HELD, JOINED, LAWS, NOT_HOMOGENEOUS, POSITIONED
 from .local import ANY, Given, Refusal, Weak, expand
 
 LARGEST_ROOT = 12
 """The largest denominator of an exponent: a root of a root of a third root of what is n times too large."""
 Powers = dict[str, Any]
+Scaled = tuple[tuple[int, ...], Any]
+"""A product, as positions of operands, and its exponent; ``ANY`` for zero."""
 
 
-def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) -> Exponent | Refusal:
-    """The result's exponent along the axis; ``result`` is its placement there."""
+def scale_rule(
+    rule: OpRule, givens: Sequence[Given], result: Placement | Weak, *, untold: bool = False
+) -> Exponent | Refusal:
+    """The result's exponent along the axis; ``result`` is its placement there, ``untold`` as ``scales_of_results``."""
     if all(given.exponent == 0 or given.exponent is ANY for given in givens):
         return 0
     if rule.op in COMPARED:
@@ -58,16 +62,34 @@ def scale_rule(rule: OpRule, givens: Sequence[Given], result: Placement | Weak) 
     for at, given in enumerate(givens):
         by_param.setdefault(given.param, []).append(at)
     pending = not isinstance(result, Weak) and result.is_partial
-    sums: list[tuple[tuple[int, ...], Any]] = []
+    may_pend = untold and result is V
+    shares: set[int] = set()
+    sums: list[Scaled] = []
     for product in (product for term in terms for product in expand(term, by_param)):
         exponent = _of_product([givens[at] for at in product], powers)
         alone = pending and not any(_is_split(givens[at]) for at in product)
         if alone and exponent is not None and exponent is not ANY:
             exponent += 1
+        if may_pend and not any(_is_split(givens[at]) for at in product):
+            shares.add(len(sums))
         if len(terms) > 1 and all(givens[at].number is not None for at in product):
             exponent = None if exponent is not ANY else ANY  # a number as a term: an offset, a bound, a small constant
         sums.append((product, exponent))
-    return _joined(sums)
+    found = _joined(_with_shares(sums, shares) if shares else sums)
+    beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
+    return None if beside and not isinstance(found, Refusal) else found
+
+
+def _with_shares(sums: Sequence[Scaled], shares: Collection[int]) -> list[Scaled]:
+    """The terms, where those at ``shares`` are the same on every rank: beside what varies, which may be what a rank
+    adds to a sum, x/n is a share of x.
+    """
+    others = {exponent for at, (_, exponent) in enumerate(sums) if at not in shares}
+    return [
+        (product, exponent + 1) if at in shares and isinstance(exponent, Power) and exponent + 1 in others else term
+        for at, term in enumerate(sums)
+        for product, exponent in [term]
+    ]
 
 
 def scales_of_results(
@@ -83,7 +105,7 @@ def scales_of_results(
     elif rule.each is not None:
         return tuple(0 if given.exponent is ANY else given.exponent for given in givens)
     else:
-        first = power_rule(givens) if rule.op == "pow" else scale_rule(rule, givens, places[0])
+        first = power_rule(givens) if rule.op == "pow" else scale_rule(rule, givens, places[0], untold=untold)
     if isinstance(first, Refusal):
         return first
     if untold and rule.op in AVERAGING and any(given.placement is V for given in givens):
@@ -152,7 +174,7 @@ def _exponent(total: Fraction) -> Exponent:
     return as_power(total) if total.denominator <= LARGEST_ROOT else None
 
 
-def _joined(terms: Sequence[tuple[tuple[int, ...], Any]]) -> Exponent | Refusal:
+def _joined(terms: Sequence[Scaled]) -> Exponent | Refusal:
     """The one exponent that all terms have; those that are known must agree."""
     known = [(product, exponent) for product, exponent in terms if exponent is not None and exponent is not ANY]
     if not known:

@@ -52,6 +52,9 @@ LAWS: Final[dict[str, str]] = {
 HELD: Final = {"clamp": ("max",), "clip": ("max",), "where": ("input", "other"), "torch.where": ("input", "other")}
 """Where the number 1 may stand for what a coefficient is held at, as in clipping."""
 
+JOINED: Final = frozenset(["cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"])
+"""Operands that lie side by side in the result: one of unknown scale has no scale for what is beside it."""
+
 COMPARED: Final = frozenset(_COMPARED.split())
 """Both operands have one scale, and the result is an answer."""
 
@@ -75,7 +78,7 @@ mean nanmean cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss b
 binary_cross_entropy_with_logits kl_div poisson_nll_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss
 cosine_embedding_loss triplet_margin_loss triplet_margin_with_distance_loss multi_margin_loss multilabel_margin_loss
 multilabel_soft_margin_loss soft_margin_loss ctc_loss nll_loss2d adaptive_avg_pool1d adaptive_avg_pool2d
-adaptive_avg_pool3d std var norm layer_norm batch_norm
+adaptive_avg_pool3d std var std_mean var_mean cov corrcoef norm layer_norm rms_norm group_norm instance_norm batch_norm
 """
 AVERAGING: Final = frozenset(_MEANS.split())
 """What may divide by a count of elements, which is each rank's own where a dim of them is sharded."""

@@ -33,6 +33,10 @@ LARGEST: Final = frozenset(["maximum", "fmax", "max", "amax", "any"])
 SMALLEST: Final = frozenset(["minimum", "fmin", "min", "amin", "all"])
 """Ops that are the reduction itself: of two tensors, or along dims."""
 
+ABOVE: Final = frozenset(["gt", "ge", "greater", "greater_equal"])
+BELOW: Final = frozenset(["lt", "le", "less", "less_equal"])
+"""Comparisons with what is equal on every rank: whether x is above it never turns from true to false where x grows."""
+
 PICKS: Final = frozenset(
     ["cat", "stack", "hstack", "vstack", "dstack", "column_stack", "where", "torch.where", "masked_fill"]
 )
