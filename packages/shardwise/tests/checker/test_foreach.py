@@ -20,6 +20,8 @@ from .helpers import make, place, refused
         (lambda a, b: torch._foreach_mul(a, [2.0, 3.0, 4.0]), ["P", "V", "R"]),
         (lambda a, b: torch._foreach_lerp(a, b, 0.5), ["P", "V", "R"]),
         (lambda a, b: torch._foreach_norm(a[1:]), ["V", "R"]),
+        (lambda a, b: torch._foreach_pow(2.0, a[1:]), ["V", "R"]),  # the list stands behind
+        (lambda a, b: torch._foreach_add(self=a, other=b), ["P", "V", "R"]),
         (lambda a, b: torch._foreach_addcdiv(a[1:], b[1:], b[1:], 0.1), ["V", "R"]),
     ],
 )
@@ -51,6 +53,15 @@ def test_a_destination_follows_what_is_written(tp_mesh: Any) -> None:
         assert [place(average) for average in averages] == ["R", "V"]
         torch._foreach_copy_(averages, [make("V"), make("R")])
         assert [place(average) for average in averages] == ["V", "V"]
+
+
+def test_a_destination_may_be_given_by_name(tp_mesh: Any) -> None:
+    first, second = [make("P"), make("V")], [make("P"), make("R")]
+    with typecheck():
+        torch._foreach_add_(self=first, other=second)
+        assert [place(x) for x in first] == ["P", "V"]
+        with refused("SW113"):
+            torch._foreach_add_(self=[make("P")], other=[make("R")])
 
 
 def test_a_weight_that_takes_part_in_autograd_is_not_retyped(tp_mesh: Any) -> None:

@@ -5,6 +5,7 @@ A case names a call, its operands as typed shapes, and the typed shape of the re
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,10 @@ PARTS: list[Case] = [
     ("ellipsis", lambda x: x[..., None], [_ROWS], "f32[4@tp, 6, 1]"),
     ("narrow", lambda x: x.narrow(1, 0, 2), [_ROWS], "f32[4@tp, 2]"),
     ("narrow of the sharded dim", lambda x: x.narrow(0, 0, 2), [_ROWS], "SW405"),
+    ("narrow by a number that is the length of a shard", lambda x: x.narrow(0, 0, 4), [_ROWS], "SW405"),
+    ("aten's slice up to such a number", lambda x: torch.ops.aten.slice.Tensor(x, 0, 0, 4), [_ROWS], "SW405"),
+    ("aten's slice of all", lambda x: torch.ops.aten.slice.Tensor(x, 0, 0, sys.maxsize), [_ROWS], _ROWS),
+    ("a copy of such a slice", lambda x: torch.slice_copy(x, 0, 0, 4), [_ROWS], "SW405"),
     ("chunk", lambda x: x.chunk(2, -1)[1], [_ROWS], "f32[4@tp, 3]"),
     ("chunk of the sharded dim", lambda x: x.chunk(2, 0)[1], [_ROWS], "SW405"),
     ("split", lambda x: x.split(2, 1)[0], [_ROWS], "f32[4@tp, 2]"),

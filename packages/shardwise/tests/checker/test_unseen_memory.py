@@ -58,6 +58,11 @@ def test_a_tensor_that_is_resized_has_elements_of_its_own(tp_mesh: Any, letter: 
         assert place(make(letter).clone().resize_as_(make("P"))) == letter
         x = make(letter).clone().resize_(0)
         assert place(x) == ""
+    with typecheck(local=False):
+        shard = spmd.assert_type(torch.ones(2, 3), {"tp": S(0)})
+        for cut in (torch.ones(8, 3), torch.ones(24)):
+            assert place(spmd.assert_type(cut.clone(), {"tp": R}).resize_as_(shard)) == "", "as small as a shard"
+            assert place(spmd.assert_type(cut.clone(), {"tp": R}).resize_(shard.shape)) == ""
     result = result_of(lambda: make(letter).clone().resize_(40))
     assert [lost.what for lost in result.lost] == ["the type of a tensor that has been made larger by resize_"]
 

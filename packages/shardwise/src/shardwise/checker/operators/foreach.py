@@ -69,6 +69,9 @@ class _Repeated:
 
     def handle(self, session: CheckSession, func: TorchFunction, args: Sequence[Any], kwargs: Keywords) -> object:
         """Run a call; the first of its kind is judged."""
+        if not args:  # what is written into goes by position in all that is asked of a call
+            first = next(iter(kwargs))
+            args, kwargs = (kwargs[first],), {name: value for name, value in kwargs.items() if name != first}
         if self.op.in_place:
             key = self._writes.key(session, args, kwargs)
             known, result = self._writes.run(session, func, args, kwargs, key)
@@ -80,7 +83,7 @@ class _Repeated:
             return self._first(session, func, args, kwargs, key)
         results = func(*args, **kwargs)
         _count(session, outcomes)
-        _hand_on(results, outcomes, args[0], self._text)
+        _hand_on(results, outcomes, _firsts(args, kwargs), self._text)
         return results
 
     def _first(
@@ -92,7 +95,7 @@ class _Repeated:
         key: tuple[object, ...] | None,
     ) -> object:
         op = self.op
-        calls = [_element(args, kwargs, position) for position in range(len(args[0]))]
+        calls = [_element(args, kwargs, position) for position in range(len(_firsts(args, kwargs)))]
         if is_dtensor_call(args, kwargs):
             result = func(*args, **kwargs)
             if op.in_place:
@@ -111,8 +114,9 @@ class _Repeated:
         if known and key is not None:
             self._remember(key, outcomes)
         write(settled, Origin(user_site(), self._text))
-        _hand_on(results, outcomes, args[0], self._text)
-        for result, (_, lost) in zip(results or args[0], judged, strict=True):
+        firsts = _firsts(args, kwargs)
+        _hand_on(results, outcomes, firsts, self._text)
+        for result, (_, lost) in zip(results or firsts, judged, strict=True):
             if lost:
                 scale_lost.note(session, result, lost)
         return results
@@ -169,6 +173,11 @@ def _hand_on(results: Any, outcomes: Sequence[Outcome], firsts: Sequence[object]
     site = user_site()
     for first, result, outcome in zip(firsts, results, outcomes, strict=False):
         _tag(result, outcome, origin_after(first, site, text))
+
+
+def _firsts(args: Arguments, kwargs: Keywords) -> Sequence[object]:
+    """The first list of the call, which has an element for each call; in ``_foreach_pow(2.0, xs)`` it stands last."""
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple)))
 
 
 def _element(args: Arguments, kwargs: Keywords, position: int) -> Element:

@@ -30,11 +30,15 @@ from shardwise.interop.tensors.tagging import (
 )
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, same_memory
+from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.registry import lookup
+from shardwise.types.placement import UNKNOWN
+from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
+from .given_sizes import cuts_of
 from .ordinary import Handler, ordinary
 
 
@@ -115,11 +119,22 @@ def resizing(handler: Handler) -> Handler:
             set_type(x, UNKNOWN_TYPE)
         elif after.numel() == 0:
             set_tag(x, Tag(EMPTY_TYPE))
+        elif after != before and not session.local and (axes := _cutting(args[1:])):
+            session.lose("the type of a tensor that has been made as small as a shard", user_location())
+            set_type(x, type.with_spec(None).with_placements({axis: UNKNOWN for axis in axes if axis in type}))
         elif after != before and type.spec is not None:
             set_type(x, type.with_spec(None))
         return result
 
     return handle
+
+
+def _cutting(sizes: Sequence[object]) -> set[MeshAxis]:
+    """The axes that cut a tensor of these sizes, or one in the shape of another."""
+    like = sizes[0] if sizes else None
+    if isinstance(like, torch.Tensor):
+        return {axis for entry in type_of(like).spec or () for axis in entry_axes(entry)}
+    return set(cuts_of(like if isinstance(like, (list, tuple)) else sizes))
 
 
 def storage_given(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:

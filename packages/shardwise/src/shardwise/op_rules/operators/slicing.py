@@ -6,6 +6,7 @@ diagonal or a triangle looks at two dims together; batch dims are kept.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from ..propagation.dim_labels import Call, Fate, Labelling, Shape
@@ -32,8 +33,8 @@ def _narrowed(call: Call) -> Labelling:
 def _ranged(call: Call, dim: int, start: object, stop: object, step: int) -> Labelling:
     size = call.first.shape[dim]
     from_start = not isinstance(start, Shape) and start in (None, 0, -size)
-    # A stop of 1 is the first element of the whole dim, and not what happens to be the length of a shard.
-    to_end = stop is None or (isinstance(stop, int) and stop >= size and stop != 1)
+    # A number is a place in the whole dim, and not what happens to be the length of a shard, as with ``x[:4]``.
+    to_end = stop is None or stop == sys.maxsize
     return kept(call, () if from_start and to_end and step == 1 else [dim], _CUT)
 
 
