@@ -262,6 +262,32 @@ def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_
     assert "shardwise infer train.py --mesh dp=2 --write" in done.stdout
 
 
+def test_what_forward_says_of_its_arguments_and_its_parameters_is_a_type_of_them(project):
+    """Where it says nothing of one of them, that one has none."""
+    says = """
+    import torch
+    from torch import nn
+    from shardwise import R, V, assert_type
+
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            x = assert_type(x, {"dp": V})
+            return x * assert_type(self.weight, {"dp": R})
+
+    Product()(torch.randn(4))
+    """
+    for source, typed in ((says, (1, 1)), (says.replace('x = assert_type(x, {"dp": V})', ""), (1, 0))):
+        done = project.check_source(source, "--mesh", "dp=2", "--format", "json", typed=False)
+        report = json.loads(done.stdout)
+        assert (report["coverage"]["typed_parameters"], report["coverage"]["typed_inputs"]) == typed
+        assert report["coverage"]["parameters"] == report["coverage"]["inputs"] == 1
+        assert report["verdict"] == ("clean" if all(typed) else "inconclusive")
+
+
 def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobody_typed(project):
     """No sum of gradients is missed where no gradient has a type."""
     report = reported(project, DDP.replace("ddp = DistributedDataParallel(model)", "ddp = model"))

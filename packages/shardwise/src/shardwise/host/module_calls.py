@@ -2,6 +2,8 @@
 
 with telling_calls(tell):
     model(ids, mask=mask)       # tell(model, {"0": ids, "mask": mask}), and so for every module inside
+
+What ``tell`` gives back is called when the module's call has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-Tell = Callable[[torch.nn.Module, Mapping[str, object]], None]
+Ended = Callable[[], None]
+Tell = Callable[[torch.nn.Module, Mapping[str, object]], Ended | None]
 _told: list[Tell] = []
 
 
@@ -39,11 +42,15 @@ def telling_calls(tell: Tell, *, last: bool = False) -> Iterator[None]:
 def _telling(plain: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
-        if not torch.compiler.is_compiling():
-            given = {**{str(at): value for at, value in enumerate(args)}, **kwargs}
-            for tell in reversed(_told):
-                tell(self, given)
-        return plain(self, *args, **kwargs)
+        if torch.compiler.is_compiling():
+            return plain(self, *args, **kwargs)
+        given = {**{str(at): value for at, value in enumerate(args)}, **kwargs}
+        ends = [ended for tell in reversed(_told) if (ended := tell(self, given)) is not None]
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            for ended in ends:
+                ended()
 
     return __call__
 

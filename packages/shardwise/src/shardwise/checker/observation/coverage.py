@@ -5,7 +5,8 @@ axes over which it exchanges numbers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -26,7 +27,8 @@ from .own_data import DataSeen
 def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compares: bool = False) -> Iterator[None]:
     """At the end of the block ``tell`` gets what was counted: each parameter once, each argument of a module once.
 
-    Counted are the outermost modules that the program calls, when it calls them for the first time.
+    Counted are the outermost modules that the program calls, when it calls them for the first time. What has no type then
+    and has one when the call is over, as where ``forward`` says what its arguments are, counts as typed.
 
     ``compares``  what data parallel models are called with will be compared with that of other ranks.
     """
@@ -62,26 +64,43 @@ class _Count:
         """A parameter has a type along ``axis``, or along one that is part of it or that it is part of."""
         return self._flattened or any(not axis.isorthogonal(one) for one in self._axes)
 
-    def called(self, module: torch.nn.Module, args: Mapping[str, object]) -> None:
-        """``module`` is about to be called."""
+    def called(self, module: torch.nn.Module, args: Mapping[str, object]) -> Callable[[], None] | None:
+        """``module`` is about to be called; what is given back looks again at what has no type yet."""
         if not self._outer.is_new(module):
-            return
+            return None
+        untyped: list[tuple[str, torch.Tensor]] = []
         with no_torch_function():
             for parameter in module.parameters():
                 if parameter not in self._parameters:
                     self._parameters[parameter] = True
-                    self._count("parameters", _is_typed(parameter))
-                    self._axes.update(_axes(parameter))
                     self._flattened |= is_flattened(parameter)
+                    untyped += self._count("parameters", parameter)
             for leaf in tree_leaves(dict(args)):
                 if isinstance(leaf, torch.Tensor) and not leaf.requires_grad:
-                    self._count("inputs", _is_typed(leaf))
+                    untyped += self._count("inputs", leaf)
+        return functools.partial(self._ended, untyped) if untyped else None
 
-    def _count(self, kind: str, typed: bool) -> None:
-        before = {name: getattr(self.coverage, name) for name in (kind, f"typed_{kind}")}
-        self.coverage = replace(
-            self.coverage, **{kind: before[kind] + 1, f"typed_{kind}": before[f"typed_{kind}"] + typed}
-        )
+    def _count(self, kind: str, x: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+        """Count ``x``; it comes back if it has no type."""
+        self._add(kind)
+        if not _is_typed(x):
+            return [(kind, x)]
+        self._typed(kind, x)
+        return []
+
+    def _ended(self, untyped: Iterable[tuple[str, torch.Tensor]]) -> None:
+        with no_torch_function():
+            for kind, x in untyped:
+                if _is_typed(x):
+                    self._typed(kind, x)
+
+    def _typed(self, kind: str, x: torch.Tensor) -> None:
+        self._add(f"typed_{kind}")
+        if kind == "parameters":
+            self._axes.update(_axes(x))
+
+    def _add(self, field: str) -> None:
+        self.coverage = replace(self.coverage, **{field: getattr(self.coverage, field) + 1})
 
 
 def _is_typed(x: torch.Tensor) -> bool:
