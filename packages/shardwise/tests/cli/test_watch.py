@@ -65,8 +65,8 @@ class Watching:
 def watching(tmp_path):
     started = []
 
-    def start(*options):
-        started.append(Watching(tmp_path, *options))
+    def start(*options, folder=tmp_path):
+        started.append(Watching(folder, *options))
         return started[-1]
 
     yield start
@@ -122,6 +122,63 @@ def test_a_script_that_does_not_parse_at_first_is_watched_all_the_same(tmp_path,
     assert "SyntaxError" in run.until("watching")
     (tmp_path / "layers.py").write_text(RIGHT)
     assert "clean; " in run.until("watching")
+
+
+def test_a_module_that_is_missing_is_waited_for(tmp_path, watching):
+    (tmp_path / "train.py").write_text(SCRIPT.replace("layers", "parts.layers"))
+    run = watching("--color", "never")
+    assert "No module named 'parts'" in run.until("watching")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    assert "No module named 'parts.layers'" in run.until("watching")
+    (tmp_path / "parts" / "layers.py").write_text(RIGHT)
+    assert "clean; " in run.until("watching")
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "../pyproject.toml"])
+def test_the_settings_of_the_project_are_read_anew(tmp_path, watching, file):
+    (tmp_path / "inner").mkdir()
+    settings = tmp_path / "inner" / file
+    (tmp_path / "inner" / "train.py").write_text(SCRIPT)
+    (tmp_path / "inner" / "layers.py").write_text(WRONG)
+    run = watching(folder=tmp_path / "inner")
+    assert "SW112" in run.until("watching")
+    settings.write_text("[tool.shardwise]\nignore = ['SW112']\n")
+    assert "held back: 1 finding" in run.until("watching")
+    settings.write_text("[tool.shardwise]\nignor = []\n")
+    assert "unknown key 'ignor'" in run.until("watching")
+    settings.unlink()
+    assert "SW112" in run.until("watching")
+
+
+def test_a_baseline_that_grows_is_read_anew(tmp_path, watching):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "layers.py").write_text(WRONG)
+    known = tmp_path / "known.json"
+    known.write_text('{"schema": "shardwise.baseline/1", "findings": []}')
+    run = watching("--baseline", "known.json")
+    assert "SW112" in run.until("watching")
+    command = [sys.executable, "-m", "shardwise", "check", "train.py", "--baseline", "known.json", "--write-baseline"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert "held back: 1 finding by the baseline" in run.until("watching")
+
+
+def test_what_the_program_reads_of_its_own_settings_is_watched_and_what_it_writes_is_not(tmp_path, watching):
+    reads = "import json\nprint('size', json.load(open('size.json')))\n"
+    writes = "import os, pathlib\npathlib.Path('log.json').write_text(str(os.getpid()))\nopen('log.json').close()\n"
+    (tmp_path / "train.py").write_text(SCRIPT + reads + writes)
+    (tmp_path / "layers.py").write_text(RIGHT)
+    (tmp_path / "size.json").write_text("4")
+    (tmp_path / "log.json").write_text("0")
+    run = watching()
+    said = run.until("watching")
+    assert "size 4" in said
+    assert "watching 3 files, " in said
+    (tmp_path / "size.json").write_text("8")
+    said = run.until("watching")
+    assert said.count("size 8") == 1
+    assert run.interrupted() == 0
+    assert "size" not in run.until("no longer watching")
 
 
 def test_it_watches_for_people_and_changes_nothing(project):

@@ -136,5 +136,8 @@ def check(context: click.Context, /, **options: Any) -> ExitCode:
     Exit codes: 0 clean, 1 findings, 2 no verdict (wrong usage, the program crashed, nothing was checked), 3
     inconclusive (nothing was judged that depends on a parameter, or of what is exchanged over some axis).
     """
-    own_process = context.find_root().obj is OWN_PROCESS
-    return AskedCheck(configured=configured(context), own_process=own_process, **options).run()
+    root = context.find_root()
+    asked = AskedCheck(configured=configured(context), own_process=root.obj is OWN_PROCESS, **options)
+    if asked.starts_watching():
+        root.command.main()  # in a fork for each run, which reads the settings as they are now
+    return asked.run()

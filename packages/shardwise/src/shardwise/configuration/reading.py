@@ -40,17 +40,28 @@ def find_settings(start: Path) -> Settings:
 
     Errors: SW905 for a file that cannot be read or understood.
     """
+    return first_settings(project_files(start))
+
+
+def project_files(start: Path) -> tuple[Path, ...]:
+    """Where the settings of the project that ``start`` is in may stand, the nearest first."""
     try:
         folder = start.resolve()
-        is_there = [(place / PROJECT_FILE).is_file() for place in (folder, *folder.parents)]
-    except (OSError, RuntimeError):  # a name that is too long, links that go round: nothing can be there
+    except (OSError, RuntimeError):  # links that go round
+        return ()
+    return tuple(place / PROJECT_FILE for place in (folder, *folder.parents))
+
+
+def first_settings(files: Iterable[Path]) -> Settings:
+    """The settings in the first of the files that has some. Errors: as of ``find_settings``."""
+    try:
+        found = [file for file in files if file.is_file()]
+    except OSError:  # a name that is too long: nothing can be there
         return Settings()
-    for place, found in zip((folder, *folder.parents), is_there, strict=True):
-        file = place / PROJECT_FILE
-        if found:
-            text = _text(file)
-            if "shardwise" in text and "shardwise" in _tables(text, file).get("tool", {}):
-                return settings_of(text, file)
+    for file in found:
+        text = _text(file)
+        if "shardwise" in text and "shardwise" in _tables(text, file).get("tool", {}):
+            return settings_of(text, file)
     return Settings()
 
 

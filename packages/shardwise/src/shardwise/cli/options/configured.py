@@ -18,7 +18,7 @@ import click
 
 from shardwise.configuration.baseline import write_baseline
 from shardwise.configuration.policy import Policy
-from shardwise.configuration.reading import find_settings, read_settings
+from shardwise.configuration.reading import first_settings, project_files, read_settings
 from shardwise.configuration.selection import Selection, selection
 from shardwise.configuration.settings import Settings
 from shardwise.diagnostics.codes import Severity
@@ -40,6 +40,7 @@ class Configured:
 
     ``settings``  those of the file. ``policy``: they and the command line, as to what is reported.
     ``writes``    the baseline that is to be written; None if none is.
+    ``files``     on what all this rests, or would if it were there.
     ``words``     the options of the command line that make the policy, for a call like this one.
     """
 
@@ -47,6 +48,7 @@ class Configured:
     policy: Policy
     writes: Path | None
     words: tuple[str, ...]
+    files: tuple[Path, ...] = ()
 
 
 def configured(context: click.Context) -> Configured:
@@ -119,10 +121,11 @@ class ConfiguredCommand(SectionedCommand):
         given = self._given(ctx, args)
         if ctx.resilient_parsing or "help" in given:
             return super().parse_args(ctx, args)
-        settings = self._settings(given)
+        files = self._files(given)
+        settings = self._settings(given, files)
         ctx.default_map = {**_defaults(settings, given), **(ctx.default_map or {})}
         rest = super().parse_args(ctx, args)
-        ctx.meta[_KEY] = _configured(settings, {name: ctx.params.pop(name) for name in _POLICY})
+        ctx.meta[_KEY] = _configured(settings, files, {name: ctx.params.pop(name) for name in _POLICY})
         return rest
 
     def _given(self, ctx: click.Context, args: Sequence[str]) -> dict[str, object]:
@@ -133,17 +136,23 @@ class ConfiguredCommand(SectionedCommand):
             raise _foreign(error, ctx, args) from None
 
     @staticmethod
-    def _settings(given: dict[str, Any]) -> Settings:
+    def _files(given: dict[str, Any]) -> tuple[Path, ...]:
+        """Where the settings stand: the first of these that has some."""
         if given.get("no_config"):
             if given.get("config"):
                 raise click.UsageError("--config names a file and --no-config wants none: leave one of them out")
-            return Settings()
+            return ()
         if given.get("config"):
-            file = Path(given["config"])
-            return read_settings(file) if file.is_file() else Settings()  # click says that there is none
+            return (Path(given["config"]),)
         words = given["words"] if isinstance(given.get("words"), tuple) else ()  # what click has for none varies
         script = Path(str(words[0]).partition(":")[0]) if words and not given.get("module") else Path.cwd()
-        return find_settings(script if os.path.isdir(script) else script.parent)
+        return project_files(script if os.path.isdir(script) else script.parent)
+
+    @staticmethod
+    def _settings(given: dict[str, Any], files: Sequence[Path]) -> Settings:
+        if given.get("config"):
+            return read_settings(files[0]) if files[0].is_file() else Settings()  # click says that there is none
+        return first_settings(files)
 
 
 def _defaults(settings: Settings, given: dict[str, object]) -> dict[str, object]:
@@ -163,7 +172,7 @@ def _defaults(settings: Settings, given: dict[str, object]) -> dict[str, object]
     return {name: value for name, value in values.items() if value is not None and name not in left_out}
 
 
-def _configured(settings: Settings, params: dict[str, Any]) -> Configured:
+def _configured(settings: Settings, files: Sequence[Path], params: dict[str, Any]) -> Configured:
     def together(chosen: Sequence[Selection]) -> Selection:
         whole = Selection()
         for one in chosen:
@@ -187,7 +196,8 @@ def _configured(settings: Settings, params: dict[str, Any]) -> Configured:
     words += ["--baseline", str(params["baseline"])] if params["baseline"] else []
     read = None if params["write_baseline"] else baseline
     policy = Policy(settings, select, ignore, read)
-    return Configured(settings, policy, baseline if params["write_baseline"] else None, tuple(words))
+    writes = baseline if params["write_baseline"] else None
+    return Configured(settings, policy, writes, tuple(words), (*files, *([read] if read is not None else ())))
 
 
 def _foreign(error: click.NoSuchOption, ctx: click.Context, args: Sequence[str]) -> click.UsageError:

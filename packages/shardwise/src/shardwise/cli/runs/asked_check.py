@@ -27,7 +27,7 @@ from .guard import Death, guarded
 from .report_forms import Form, rendered
 from .screen import Color
 from .shown_run import require_template, show_annotated, write_html
-from .watching import watch_runs
+from .watching import is_watched_run, tell_watched, watch_runs
 
 if TYPE_CHECKING:
     from shardwise.uniformity.calls import Trace
@@ -99,21 +99,33 @@ class AskedCheck:
         """Whether wrappers and torch's own marks give types."""
         return not self.strict if self.observe is None else self.observe
 
+    def starts_watching(self) -> bool:
+        """True in the forks of a command that watches, each of which is to be asked anew; False without ``--watch`` and
+        in what such a fork is asked for. Errors: as of ``run``.
+        """
+        if not self.watch or is_watched_run():
+            return False
+        self._require()
+        self._require_watchable()
+        watch_runs(self.program, self.configured.files)
+        return True
+
     def run(self) -> ExitCode:
         """Do all of it. Errors: click.UsageError for what contradicts itself and for what is not there."""
-        program = self.program
-        self._require_forms()
-        self._require_files()
-        self._require_ranks()
-        program.require()
         if self.watch:
-            self._require_watchable()
-            watch_runs(program)  # from here on, in a fork for each run
+            tell_watched(self.configured.files)
+        self._require()
         death = guarded() if self.launched is None and self.own_process else None
         if death is not None:
             self._reported(self._until(death))
             return ExitCode.BROKEN
         return self._run_here() if self.launched is None else self._run_launched(self.launched)
+
+    def _require(self) -> None:
+        self._require_forms()
+        self._require_files()
+        self._require_ranks()
+        self.program.require()
 
     def _require_forms(self) -> None:
         """That the forms of the report which are asked for go together."""

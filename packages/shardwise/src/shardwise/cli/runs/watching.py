@@ -1,8 +1,9 @@
 """``shardwise check --watch``: run again when a file of the program changes, each time in a fork of a warm process.
 
 The process that waits has torch and the checker imported and runs nothing, so a run starts where the program does. A
-fork tells which files of the project it has opened, and with which stamps; the process that waits looks at these files,
-by name, so that an editor which saves by renaming is seen as one that writes. A run that is outdated is ended.
+fork tells which files of the project it has read, and with which stamps, and where a module would be that it has not
+found; the process that waits looks at these files, by name, so that an editor which saves by renaming is seen as one
+that writes. A run that is outdated is ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -35,7 +36,10 @@ CLEAR = "\x1b[2J\x1b[3J\x1b[H"
 FOREIGN = ("site-packages", "dist-packages", ".git", ".venv", "__pycache__")
 WARM = ("torch", "shardwise", "numpy", "sympy")
 """Packages that do nothing when they are imported but take time: what a run has imported of them, the next finds."""
-CONFIGURATION = "pyproject.toml"
+SOURCE = (".py", f"{os.sep}__init__.py")
+HEARD = frozenset(("open", "import"))
+READ = (".py", ".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")
+"""What decides how a program runs, its data apart. A file that a program writes as well is none of these."""
 
 Stamp = tuple[int, int, int]
 
@@ -62,15 +66,34 @@ def project_of(program: Program) -> str:
     return here if f"{home}{os.sep}".startswith(f"{here}{os.sep}") else home
 
 
-def watch_runs(program: Program) -> None:
-    """Return in a fork for each run. The process itself stays here until Ctrl-C, and exits with 0."""
+def watch_runs(program: Program, files: Iterable[Path] = ()) -> None:
+    """Return in a fork for each run. The process itself stays here until Ctrl-C, and exits with 0.
+
+    ``files``  what decides besides the program, whether it is there or not.
+    """
     if not hasattr(os, "fork"):
         raise click.UsageError("--watch needs a system that can fork a process; here run the command again by hand")
     _import_warm()
-    watch = _Watch(program)
+    watch = _Watch(program, files)
     with _ended_by_signals():
         while watch.run():
             pass
+
+
+def is_watched_run() -> bool:
+    """This process is a fork that ``watch_runs`` has returned in."""
+    return bool(_telling)
+
+
+def tell_watched(files: Iterable[Path]) -> None:
+    """In such a fork: look at these files, too."""
+    for tell in _telling:
+        for file in files:
+            tell({"file": os.path.realpath(file), "stamp": stamp_of(os.path.realpath(file))})
+
+
+_telling: list[Callable[[dict[str, object]], None]] = []
+"""In a fork, how it tells the process that waits."""
 
 
 def _import_warm() -> None:
@@ -92,17 +115,19 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class _Watch:
-    """The runs so far: the files that they have opened, as they were then."""
+    """The runs so far: the files that they have read, as they were then, and those that they have written."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, files: Iterable[Path]) -> None:
+        self._home = os.getcwd()
         self._root = project_of(program)
-        self._stamps: dict[str, Stamp | None] = {}
-        files = [os.path.join(os.getcwd(), CONFIGURATION), *([os.path.realpath(program.path)] if program.path else [])]
-        for file in files:
-            self._stamps[file] = stamp_of(file)
+        self._written: set[str] = set()
+        watched = map(os.path.realpath, [*files, *([program.path] if program.path else [])])
+        self._stamps: dict[str, Stamp | None] = {file: stamp_of(file) for file in watched}
 
     def run(self) -> bool:
         """False in the fork that is to run the program; True when it is time for the next."""
+        with contextlib.suppress(OSError):  # another folder of this name may have come in its place
+            os.chdir(self._home)
         if sys.stdout.isatty():
             click.echo(CLEAR, nl=False)
         sys.stdout.flush()
@@ -156,7 +181,10 @@ class _Watch:
         *lines, rest = text.split(b"\n")
         for line in lines:
             said = json.loads(line)
-            if "file" in said:
+            if "written" in said:
+                self._written.add(said["written"])
+                self._stamps.pop(said["written"], None)
+            if "file" in said and said["file"] not in self._written:
                 stamp = said["stamp"]
                 self._stamps.setdefault(said["file"], None if stamp is None else tuple(stamp))
             for name in said.get("modules", ()):
@@ -198,38 +226,75 @@ def _become_run(root: str, telling: int) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.set_inheritable(telling, False)
-    inside = root + os.sep
-    known: set[str] = set()
     before = set(sys.modules)
-
-    def tell(said: dict[str, object]) -> None:
-        with contextlib.suppress(OSError):
-            os.write(telling, json.dumps(said).encode() + b"\n")
-
-    def hear(event: str, arguments: tuple[object, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], str):
-            return
-        file = arguments[0]
-        if file.endswith(".pyc") and "__pycache__" in file:
-            try:
-                file = importlib.util.source_from_cache(file)
-            except ValueError:
-                return
-        if not file.endswith(".py"):
-            return
-        file = os.path.realpath(file)
-        if file in known or not file.startswith(inside) or set(Path(file[len(inside) :]).parts) & set(FOREIGN):
-            return
-        known.add(file)
-        tell({"file": file, "stamp": stamp_of(file)})
+    hearing = _Hearing(root, telling)
+    _telling.append(hearing.tell)
 
     def tell_modules() -> None:
         fresh = [name for name in list(sys.modules) if name not in before and name.partition(".")[0] in WARM]
         for name in fresh:
-            tell({"modules": [name]})
+            hearing.tell({"modules": [name]})
+        hearing.tell_missing()
+
+    def hear(event: str, arguments: tuple[object, ...]) -> None:
+        if event in HEARD:  # a run has half a million events, nearly all of them ``id``
+            hearing.hear(event, arguments)
 
     sys.addaudithook(hear)
     atexit.register(tell_modules)
+
+
+class _Hearing:
+    """What a run does that decides when the next is due: files of the project that it opens, modules that it asks for."""
+
+    def __init__(self, root: str, telling: int) -> None:
+        self._inside = root + os.sep
+        self._telling = telling
+        self._known: set[tuple[str, bool]] = set()
+        self._asked: dict[str, tuple[str, ...]] = {}
+
+    def tell(self, said: dict[str, object]) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._telling, json.dumps(said).encode() + b"\n")
+
+    def hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            self._opened(arguments[0], writes=bool(int(str(arguments[2] or 0)) & (os.O_WRONLY | os.O_RDWR)))
+        elif event == "import":
+            # With the path as it is then: when the run is over the script's folder is no longer on it.
+            self._asked[str(arguments[0])] = tuple(sys.path)
+
+    def _opened(self, file: str, *, writes: bool) -> None:
+        if file.endswith(".pyc") and "__pycache__" in file:
+            try:
+                file, writes = importlib.util.source_from_cache(file), False
+            except ValueError:
+                return
+        if not file.endswith(READ):
+            return
+        file = os.path.realpath(file)
+        if (file, writes) in self._known or not self._is_own(file):
+            return
+        self._known.add((file, writes))
+        self.tell({"written": file} if writes else {"file": file, "stamp": stamp_of(file)})
+
+    def _is_own(self, file: str) -> bool:
+        return file.startswith(self._inside) and not set(Path(file[len(self._inside) :]).parts) & set(FOREIGN)
+
+    def tell_missing(self) -> None:
+        """The files that would be the modules which were asked for and are not there: somebody may write them."""
+        for name, places in self._asked.items():
+            if name in sys.modules:
+                continue
+            parts = name.split(".")
+            for place in places:
+                whole = os.path.realpath(os.path.join(place, *parts))
+                if not self._is_own(whole) or any(os.path.isfile(whole + end) for end in SOURCE):
+                    continue
+                for count in range(1, len(parts) + 1):  # a package that is missing, too
+                    for end in SOURCE:
+                        file = os.path.realpath(os.path.join(place, *parts[:count]) + end)
+                        self.tell({"file": file, "stamp": stamp_of(file)})
 
 
 def _end(fork: int) -> None:
