@@ -34,6 +34,15 @@ def test_what_is_no_file_of_a_script_is_named_as_what_it_is(project):
     assert "the name of the script is empty" in said(project.check(""))
 
 
+def test_a_current_folder_that_is_gone_is_named(project):
+    name = project.folder / project.write(MISTAKE, typed=True)
+    gone = project.folder / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert "the current folder is gone" in said(project.check(str(name)))
+
+
 @pytest.mark.parametrize("option", ["--html", "--schedule", "--baseline"])
 def test_no_option_writes_over_what_another_has_written(project, option):
     name = project.write(MISTAKE, typed=True)

@@ -108,6 +108,7 @@ class FrontDoor(click.Group):
             open_closed_streams()
         out = sys.stdout
         try:
+            _require_folder()
             code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
         except click.ClickException as error:
             _complain(error)
@@ -132,6 +133,13 @@ class FrontDoor(click.Group):
             code = ExitCode.BROKEN
         guard.end(code if isinstance(code, int) else 0 if code is None else 1)
         sys.exit(code)
+
+
+def _require_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise click.ClickException("the current folder is gone: change into another, or into its place again") from None
 
 
 def _complain(error: click.ClickException) -> None:

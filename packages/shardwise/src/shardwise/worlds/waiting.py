@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shardwise.diagnostics.finding import absolute_root, location_text
 from shardwise.diagnostics.source_location import SourceLocation
 
 _SHOWN = 8
@@ -43,7 +44,8 @@ class Standing:
 
     def __str__(self) -> str:
         doing = self.instead or f"is {self.entered or 'in no collective'}"
-        return f"rank {self.rank} {'' if self.location is None else f'at {self.location} '}{doing}"
+        at = "" if self.location is None else f"at {location_text(self.location, absolute_root(None))} "
+        return f"rank {self.rank} {at}{doing}"
 
 
 def told(standings: Iterable[Standing]) -> str:

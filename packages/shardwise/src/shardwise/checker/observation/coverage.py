@@ -27,8 +27,8 @@ from .own_data import DataSeen
 def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compares: bool = False) -> Iterator[None]:
     """At the end of the block ``tell`` gets what was counted: each parameter once, each argument of a module once.
 
-    Counted are the outermost modules that the program calls, when it calls them for the first time. What has no type then
-    and has one when the call is over, as where ``forward`` says what its arguments are, counts as typed.
+    Counted are the outermost modules that the program calls, when it calls them for the first time. What has no type
+    then and has one when the call is over, as where ``forward`` says what its arguments are, counts as typed.
 
     ``compares``  what data parallel models are called with will be compared with that of other ranks.
     """

@@ -121,7 +121,7 @@ class _Watch:
         self._home = os.getcwd()
         self._root = project_of(program)
         self._written: set[str] = set()
-        watched = map(os.path.realpath, [*files, *([program.path] if program.path else [])])
+        watched = [os.path.realpath(str(file)) for file in (*files, program.path) if str(file)]
         self._stamps: dict[str, Stamp | None] = {file: stamp_of(file) for file in watched}
 
     def run(self) -> bool:
@@ -245,7 +245,7 @@ def _become_run(root: str, telling: int) -> None:
 
 
 class _Hearing:
-    """What a run does that decides when the next is due: files of the project that it opens, modules that it asks for."""
+    """What a run does that decides when the next is due: files of the project that it opens, modules it asks for."""
 
     def __init__(self, root: str, telling: int) -> None:
         self._inside = root + os.sep
