@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -89,10 +90,12 @@ def test_an_untyped_tensor_has_none(run):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "the following arguments are required: --mesh"),
+        ("", "say on which mesh: --mesh dp=2,tp=2, or mesh under [tool.shardwise] in pyproject.toml"),
+        ("--mash tp=2", "there is no --mash; did you mean --mesh?"),
+        ("--mesh 'tp=2", 'no closing quotation in "--mesh \'tp=2"'),
         ("--mesh tp", "'tp' in 'tp' is not an axis with its size: write it like dp=2,tp=4"),
         ("--mesh tp=2 --rank 2", "rank 2 is not on the mesh tp=2: ranks go from 0 to 1"),
-        ("--mesh tp=2 --glob", "unrecognized arguments: --glob"),
+        ("--mesh tp=2 --glob", "there is no --glob; did you mean --global?"),
     ],
 )
 def test_a_wrong_line_is_refused(run, line, said):
@@ -109,3 +112,29 @@ def test_the_names_that_a_cell_binds():
     source = "a, (b, *c) = f()\nfor d in e: pass\nwith g as h: i: int = 3\ndef j():\n    k = 1\n[l for l in m]\na = 2"
     assert bound_names(source) == ["a", "b", "c", "d", "h", "i"]
     assert bound_names("x = (") == []
+
+
+def test_the_project_says_what_the_line_leaves_open(run, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.shardwise]\nmesh = "tp=2"\ntypes = "global"\n')
+    monkeypatch.chdir(tmp_path)
+    cell = 'x = assert_type(torch.ones(4, 8), {"tp": S(1)})\ny = torch.softmax(x, dim=1)'
+    assert "SW40" in repr(run("", cell))
+    assert "clean; 1 operation checked on mesh tp=4" in repr(run("--mesh tp=4", "y = -assert_type(torch.ones(2), R)"))
+
+
+def test_a_cell_that_raises_is_one_for_the_notebook_and_one_with_findings_is_none(shell, run):
+    found = shell.run_cell(f"%%shardwise --mesh tp=2\n{START}torch.relu(assert_type(torch.ones(2), {{'tp': P}}))\n")
+    assert found.success
+    raised = shell.run_cell("%%shardwise --mesh tp=2\n1 / 0\n")
+    assert str(raised.error_in_exec) == "the cell has raised; what is above was found until then"
+    assert raised.error_in_exec._render_traceback_() == [str(raised.error_in_exec)]
+
+
+def test_a_cell_that_awaits_is_told_that_it_cannot_where_a_loop_runs_already(run):
+    cell = "import asyncio\nawait asyncio.sleep(0)\nx = assert_type(torch.ones(2), {'tp': R})"
+
+    async def in_a_notebook():
+        return run("--mesh tp=2", cell)
+
+    assert "a checked cell cannot await" in asyncio.run(in_a_notebook())
+    assert "x  f32[2] {tp: R}" in repr(run("--mesh tp=2", cell))

@@ -1,30 +1,43 @@
 """``%%shardwise --mesh dp=2,tp=2``: a cell run as one rank of an imagined job, under the checker.
 
 ``%load_ext shardwise`` makes the magic known. Under the cell its findings are shown, and the types of the tensors that
-it has bound. Every cell is a job of its own: variables stay, process groups and meshes do not.
+it has bound. Every cell is a job of its own: variables stay, process groups and meshes do not. What the line leaves
+open the project says, ``[tool.shardwise]`` of the notebook's folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
+import difflib
+import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from shardwise.collectives.queries import has_local_type, typeof
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.testing.block import checked, collector_of, one_rank
-from shardwise.testing.options import TestOptions, options_of
+from shardwise.testing.options import TestOptions, options_in
 
 from .cell_report import CellReport, CellValue
 from .formatters import register_formatters
 
 MAGIC = "shardwise"
+
+
+class CellStopped(Exception):
+    """A checked cell has raised: cells behind it are not to be run. What it has raised is shown already."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,9 +52,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(prog=f"%%{MAGIC}", allow_abbrev=False, add_help=False)
-    parser.add_argument("--mesh", required=True, help="axes and sizes, outermost first, e.g. dp=2,tp=2")
-    parser.add_argument("--global", dest="global_types", action="store_true", help="global types too")
-    parser.add_argument("--strict", action="store_true", help="every tensor in play needs a type")
+    parser.add_argument("--mesh", help="axes and sizes, outermost first, e.g. dp=2,tp=2")
+    parser.add_argument("--global", dest="global_types", action="store_true", default=None, help="global types too")
+    parser.add_argument("--strict", action="store_true", default=None, help="every tensor in play needs a type")
     parser.add_argument("--rank", type=int, default=0, help="the rank that is run (0)")
     return parser
 
@@ -57,18 +70,46 @@ def register(shell: object) -> None:
 
     def shardwise(line: str, cell: str) -> None:
         """Check the cell, run as one rank of an imagined job: %%shardwise --mesh dp=2,tp=2 [--global] [--strict]"""
-        display(checked_cell(shell, _options(line), cell))  # type: ignore[no-untyped-call]
+        options = _options(line)
+        if _awaits(shell, cell):
+            raise UsageError(f"%%{MAGIC}: a checked cell cannot await in a notebook, whose loop runs already")
+        report = checked_cell(shell, options, cell)
+        display(report)  # type: ignore[no-untyped-call]
+        if report.is_broken:
+            raise CellStopped("the cell has raised; what is above was found until then")
 
     shell.register_magic_function(shardwise, magic_kind="cell", magic_name=MAGIC)
     register_formatters(shell)
 
 
 def _options(line: str) -> TestOptions:
-    said = _parser().parse_args(shlex.split(line))
+    parser = _parser()
     try:
-        return options_of(said.mesh, global_types=said.global_types, strict=said.strict, ranks=said.rank)
+        said, strange = parser.parse_known_args(shlex.split(line))
+    except ValueError as error:  # a quotation that is not closed
+        raise UsageError(f"%%{MAGIC}: {str(error).lower()} in {line!r}") from None
+    if strange:
+        near = difflib.get_close_matches(strange[0], re.findall(r"--\w+", parser.format_usage()), n=1)
+        parser.error(f"there is no {strange[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+    given = {"mesh": said.mesh, "global_types": said.global_types, "strict": said.strict, "ranks": said.rank}
+    try:
+        options = options_in(Path.cwd(), {name: value for name, value in given.items() if value is not None})
     except SpmdTypeError as error:
         raise UsageError(f"%%{MAGIC}: {error.message}") from None
+    if options is None:
+        parser.error("say on which mesh: --mesh dp=2,tp=2, or mesh under [tool.shardwise] in pyproject.toml")
+    return options
+
+
+def _awaits(shell: object, cell: str) -> bool:
+    """The cell awaits at its top, and a loop runs already: IPython would start another inside, which is an error."""
+    try:
+        asyncio.get_running_loop()
+        assert isinstance(shell, InteractiveShell), "register has looked"
+        transformed = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+        return bool(shell.should_run_async(cell, transformed_cell=transformed))
+    except (RuntimeError, SyntaxError):  # no loop runs, or the shell will say what is wrong
+        return False
 
 
 def checked_cell(shell: Any, options: TestOptions, cell: str) -> CellReport:

@@ -6,8 +6,10 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from shardwise.configuration.reading import find_settings
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.mesh.shape import MeshShape, corners
@@ -56,6 +58,23 @@ def options_of(
         raise SpmdValueError(f"partials is 'infer' or 'explicit', got {shown(partials)}", code="SW905")
     shape = MeshShape.of(mesh)
     return TestOptions(shape, global_types, strict, _ranks(ranks, shape), partials, _codes(expect))
+
+
+def options_in(folder: Path, said: Mapping[str, object]) -> TestOptions | None:
+    """The options that are ``said``, and where they say nothing those of the project that ``folder`` is in, in
+    ``[tool.shardwise]``. None if nobody says on which mesh.
+
+    Errors: as of ``options_of`` and ``find_settings``.
+    """
+    settings = find_settings(folder)
+    decided: dict[str, Any] = {
+        "mesh": settings.mesh,
+        "strict": settings.strict,
+        "global_types": None if settings.local is None else not settings.local,
+        "partials": settings.partials,
+    }
+    given = {name: value for name, value in decided.items() if value is not None} | dict(said)
+    return options_of(**given) if "mesh" in given else None
 
 
 def _ranks(ranks: Ranks, mesh: MeshShape) -> tuple[int, ...] | None:

@@ -65,10 +65,9 @@ def options_of_item(item: pytest.Item) -> TestOptions | None:
     known = item.stash.get(_options, None)
     if known is not None:
         return known
-    from shardwise.configuration.reading import find_settings
     from shardwise.diagnostics.errors import SpmdTypeError
 
-    from .options import options_of
+    from .options import options_in, options_of
 
     said: dict[str, Any] = {}
     for mark in reversed(marks):
@@ -85,18 +84,12 @@ def options_of_item(item: pytest.Item) -> TestOptions | None:
         _refuse(item, f"the mark spmd has no option {strange[0]}={said[strange[0]]!r}: {meant}")
     wrong = ""
     try:
-        settings = find_settings(item.path.parent)
-        decided = {
-            "mesh": settings.mesh,
-            "strict": settings.strict,
-            "global_types": None if settings.local is None else not settings.local,
-            "partials": settings.partials,
-        }
-        said = {name: value for name, value in decided.items() if value is not None} | said
-        if "mesh" not in said:
+        options = options_in(item.path.parent, said)
+        if options is None:
             told = "@pytest.mark.spmd(mesh='dp=2,tp=2'), or mesh under [tool.shardwise] in pyproject.toml"
             _refuse(item, f"the mark spmd needs a mesh: {told}")
-        item.stash[_options] = options_of(**said)
+            raise AssertionError("_refuse fails the test")
+        item.stash[_options] = options
     except SpmdTypeError as error:
         wrong = error.message
     if wrong:
