@@ -161,6 +161,41 @@ def test_what_cannot_be_run_is_said(editor, options, said):
     assert said in editor(**options).until("window/showMessage")["message"]
 
 
+@pytest.mark.parametrize("uri", ["untitled:Untitled-1", "git:/train.py?HEAD", "file:///no/such.py", "file:///%00", ""])
+def test_of_a_text_that_is_no_file_of_the_run_nothing_is_said(editor, uri):
+    client = editor(script="train.py")
+    client.until("shardwise/finished")
+    document, start = {"uri": uri}, {"line": 0, "character": 0}
+    assert client.ask("textDocument/hover", textDocument=document, position=start) is None
+    assert client.ask("textDocument/definition", textDocument=document, position=start) == []
+    span = {"start": start, "end": {"line": 10**9, "character": 0}}
+    assert client.ask("textDocument/inlayHint", textDocument=document, range=span) == []
+    assert client.ask("textDocument/codeAction", textDocument=document, range=span, context={"diagnostics": []}) == []
+
+
+def test_a_file_that_is_gone_has_lost_what_was_found_in_it(editor, tmp_path):
+    client = editor(script="train.py")
+    client.until("shardwise/finished")
+    (tmp_path / "layers.py").unlink()
+    assert client.ask_at("hover", "layers.py", 4, 4) is None
+    client.tell("textDocument/didSave", textDocument={"uri": (tmp_path / "train.py").as_uri()})
+    assert client.until("shardwise/finished")["verdict"] == "script-error"
+    (found,) = client.diagnostics("train.py")
+    assert "No module named 'layers'" in found["message"]
+
+
+def test_settings_are_read_again_when_they_are_saved(editor, tmp_path):
+    client = editor()
+    settings = tmp_path / "pyproject.toml"
+    for text, verdict in (("script = 'train.py'\nignore = ['SW112']", "clean"), ("script = 'train.py'", "findings")):
+        settings.write_text(f"[tool.shardwise]\n{text}\n")
+        client.tell("textDocument/didSave", textDocument={"uri": settings.as_uri()})
+        assert client.until("shardwise/finished")["verdict"] == verdict
+    settings.write_text("[tool.shardwise]\nscirpt = 'train.py'\n")
+    client.tell("textDocument/didSave", textDocument={"uri": settings.as_uri()})
+    assert "unknown key 'scirpt'" in client.until("window/showMessage")["message"]
+
+
 def test_without_the_package_the_command_says_what_to_install():
     code = (
         "import sys, importlib.util as u; find = u.find_spec\n"

@@ -46,15 +46,23 @@ class Server(LanguageServer):
         self._task: asyncio.Task[None] | None = None
         self._published: set[Path] = set()
         self._script: tuple[str, ...] = ()
+        self._folder = Path.cwd()
+        self._said: object = None
 
     def configure(self, params: types.InitializeParams) -> None:
-        """Read what the client and the project say. A mistake is shown, and nothing is run."""
+        """What runs, as the client and the project say."""
         root = params.root_uri or (params.workspace_folders or [None])[0]  # type: ignore[list-item]
         uri = root if isinstance(root, str) else getattr(root, "uri", None)
-        folder = Path.cwd() if uri is None else path_of(uri)
+        self._folder = (None if uri is None else path_of(uri)) or Path.cwd()
+        self._said = params.initialization_options
+        self.read_settings()
+
+    def read_settings(self) -> None:
+        """What the client has said and what the project says now. A mistake is shown, and nothing is run."""
         try:
-            self.runs = WhatRuns.of(folder, params.initialization_options, find_settings(folder))
+            self.runs = WhatRuns.of(self._folder, self._said, find_settings(self._folder))
         except (SpmdTypeError, ValueError) as error:
+            self.runs = None
             self.say(f"shardwise: {getattr(error, 'message', error)}", types.MessageType.Error)
 
     def say(self, text: str, kind: types.MessageType = types.MessageType.Warning) -> None:
@@ -127,9 +135,15 @@ class Server(LanguageServer):
         if capabilities is not None and capabilities.inlay_hint is not None:
             self.workspace_inlay_hint_refresh(None)
 
-    def text(self, uri: str) -> str:
-        """The text of a document as the editor has it."""
-        return self.workspace.get_text_document(uri).source
+    def document(self, uri: str) -> tuple[RunContent, Path, str] | None:
+        """What the last run said, a file, and its text as the editor has it; None if it is none or cannot be read."""
+        path = path_of(uri)
+        if self.content is None or path is None:
+            return None
+        try:
+            return self.content, path, self.workspace.get_text_document(uri).source
+        except (OSError, ValueError):  # it is gone, or is no text
+            return None
 
     def stop(self) -> None:
         """End the run that goes on."""
@@ -137,9 +151,13 @@ class Server(LanguageServer):
             self._task.cancel()
 
 
-def path_of(uri: str) -> Path:
-    """The file that a URI names."""
-    return Path(unquote(urlparse(uri).path)).resolve()
+def path_of(uri: str) -> Path | None:
+    """The file that a URI, or a path, names; None for what is none, as a text that was never saved."""
+    try:
+        parts = urlparse(uri)
+        return Path(unquote(parts.path)).resolve() if parts.scheme in ("", "file") and parts.path else None
+    except (OSError, ValueError):
+        return None
 
 
 def make_server(version: str) -> Server:
@@ -157,7 +175,10 @@ def make_server(version: str) -> Server:
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     async def saved(params: types.DidSaveTextDocumentParams) -> None:
-        if path_of(params.text_document.uri).suffix in (".py", ".toml"):
+        path = path_of(params.text_document.uri)
+        if path is not None and path.suffix == ".toml":
+            server.read_settings()
+        if path is not None and path.suffix in (".py", ".toml"):
             server.start()
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
@@ -166,33 +187,42 @@ def make_server(version: str) -> Server:
 
     @server.command(CHECK)
     async def check(*uris: str) -> None:
-        server.start((str(path_of(uris[0])),) if uris and uris[0] else ())
+        path = path_of(uris[0]) if uris and uris[0] else None
+        server.start(() if path is None else (str(path),))
 
     @server.feature(
         types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
     )
     def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-        uri = params.text_document.uri
-        if server.content is None or importlib.util.find_spec("libcst") is None:
+        asked = server.document(params.text_document.uri)
+        if asked is None or importlib.util.find_spec("libcst") is None:
             return []
-        return server.content.actions(path_of(uri), params.range, server.text(uri))
+        content, path, text = asked
+        return content.actions(path, params.range, text)
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def hints(params: types.InlayHintParams) -> list[types.InlayHint]:
-        uri = params.text_document.uri
-        return [] if server.content is None else server.content.hints(path_of(uri), params.range, server.text(uri))
+        asked = server.document(params.text_document.uri)
+        if asked is None:
+            return []
+        content, path, text = asked
+        return content.hints(path, params.range, text)
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
-        uri = params.text_document.uri
-        content = server.content
-        return None if content is None else content.hover(path_of(uri), params.position, server.text(uri))
+        asked = server.document(params.text_document.uri)
+        if asked is None:
+            return None
+        content, path, text = asked
+        return content.hover(path, params.position, text)
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def definition(params: types.DefinitionParams) -> list[types.Location]:
-        uri = params.text_document.uri
-        content = server.content
-        return [] if content is None else content.definition(path_of(uri), params.position, server.text(uri))
+        asked = server.document(params.text_document.uri)
+        if asked is None:
+            return []
+        content, path, text = asked
+        return content.definition(path, params.position, text)
 
     @server.feature(types.SHUTDOWN)
     def shutdown(params: None) -> None:

@@ -10,6 +10,9 @@ from lsprotocol import types
 
 from shardwise.diagnostics.source_location import lines_of
 
+CAREFULLY = 1_000_000
+"""Pairs of lines up to which the longest common stretches are looked for."""
+
 
 @dataclass(frozen=True)
 class MovedLines:
@@ -35,9 +38,17 @@ class MovedLines:
 def moved_lines(before: str, after: str) -> MovedLines:
     """The lines that ``after`` still has of ``before``."""
     old, new = lines_of(before, ends=False), lines_of(after, ends=False)
-    if old == new:
-        same = {line: line for line in range(len(old))}
-        return MovedLines(same, same)
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    now = {one.a + at: one.b + at for one in matcher.get_matching_blocks() for at in range(one.size)}
+    same = _same_at_the_start(old, new)
+    ends = _same_at_the_start(old[same:][::-1], new[same:][::-1])
+    now = {line: line for line in range(same)}
+    now |= {len(old) - back: len(new) - back for back in range(1, ends + 1)}
+    inner_old, inner_new = old[same : len(old) - ends], new[same : len(new) - ends]
+    # Whoever types waits for this: in much text that has changed, lines that are everywhere tell nothing.
+    junk = len(inner_old) * len(inner_new) > CAREFULLY
+    for one in difflib.SequenceMatcher(None, inner_old, inner_new, autojunk=junk).get_matching_blocks():
+        now |= {same + one.a + at: same + one.b + at for at in range(one.size)}
     return MovedLines(now, {new_line: old_line for old_line, new_line in now.items()})
+
+
+def _same_at_the_start(one: list[str], other: list[str]) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -45,29 +45,39 @@ class RunContent:
 
     result: RunResult
     folder: Path
-    _texts: dict[str, str] = field(default_factory=dict)
+    _paths: dict[str, Path] = field(default_factory=dict)
+    _texts: dict[Path, str] = field(default_factory=dict)
+    _lines: dict[Path, list[str]] = field(default_factory=dict)
+    _values: dict[Path, list[tuple[NamedTypes, types.Range]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for file in self.result.record.files if self.result.record is not None else ():
-            self.text((self.folder / file).resolve())  # before the next save
+            self.text(self._path(file))  # before the next save
 
     def path(self, location: SourceLocation) -> Path:
         """The file of ``location``."""
-        return (self.folder / location.file).resolve()
+        return self._path(location.file)
+
+    def _path(self, file: str) -> Path:
+        if file not in self._paths:
+            self._paths[file] = (self.folder / file).resolve()
+        return self._paths[file]
 
     def text(self, path: Path) -> str:
         """The text of a file, read when it is first asked for; empty if it cannot be."""
-        key = str(path)
-        if key not in self._texts:
+        if path not in self._texts:
             try:
-                self._texts[key] = read_source(path)
+                self._texts[path] = read_source(path)
             except (OSError, UnicodeDecodeError):
-                self._texts[key] = ""
-        return self._texts[key]
+                self._texts[path] = ""
+        return self._texts[path]
 
     def range(self, location: SourceLocation) -> types.Range:
         """The span of ``location`` as an editor counts."""
-        return range_of(location, lines_of(self.text(self.path(location)), ends=False))
+        path = self.path(location)
+        if path not in self._lines:
+            self._lines[path] = lines_of(self.text(path), ends=False)
+        return range_of(location, self._lines[path])
 
     def link(self, location: SourceLocation) -> types.Location:
         """Where ``location`` is, for a client."""
@@ -154,14 +164,14 @@ class RunContent:
     def values(self, path: Path) -> list[tuple[NamedTypes, types.Range]]:
         """What the lines of a file bind, with where the names stand, in the order of the lines."""
         record = self.result.record
-        if record is None:
-            return []
-        found = [
-            (value, self.range(value.location))
-            for value in record.values
-            if value.location is not None and self.path(value.location) == path
-        ]
-        return sorted(found, key=lambda one: (one[1].start.line, one[1].start.character))
+        if path not in self._values:
+            found = [
+                (value, self.range(value.location))
+                for value in (() if record is None else record.values)
+                if value.location is not None and self.path(value.location) == path
+            ]
+            self._values[path] = sorted(found, key=lambda one: (one[1].start.line, one[1].start.character))
+        return self._values[path]
 
     def hints(self, path: Path, span: types.Range, text: str) -> list[types.InlayHint]:
         """The types of what the lines of ``span`` bind, behind the names."""

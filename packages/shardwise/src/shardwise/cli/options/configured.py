@@ -149,7 +149,7 @@ class ConfiguredCommand(SectionedCommand):
         return project_files(script if os.path.isdir(script) else script.parent)
 
     @staticmethod
-    def _settings(given: dict[str, Any], files: Sequence[Path]) -> Settings:
+    def _settings(given: dict[str, object], files: Sequence[Path]) -> Settings:
         if given.get("config"):
             return read_settings(files[0]) if files[0].is_file() else Settings()  # click says that there is none
         return first_settings(files)
