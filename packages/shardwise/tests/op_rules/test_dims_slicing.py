@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from .movement import Move, check, move, real, refusal
 
 MOVES = [
     move("narrow", lambda x: x.narrow(1, 1, 2), real(4, 8), kept="0>0"),
-    move("narrow", lambda x: x.narrow(1, 0, x.shape[1]), real(4, 8), kept="0>0"),  # a number like any other here
+    move("slice_copy", lambda x: torch.slice_copy(x, 1, 0, sys.maxsize), real(4, 8), kept="0>0 1>1"),
     move("narrow_copy", lambda x: torch.narrow_copy(x, 1, 1, 2), real(4, 8), kept="0>0"),
     move(
         "split_with_sizes_copy",

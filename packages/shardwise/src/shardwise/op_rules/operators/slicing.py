@@ -6,7 +6,6 @@ diagonal or a triangle looks at two dims together; batch dims are kept.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from ..propagation.dim_labels import Call, Fate, Labelling, Shape
@@ -14,6 +13,8 @@ from ..schema import OpRule
 from ..vocabulary.labellers import argument, dims_of, kept, moved, wrapped
 from .views import MOVES, moves
 
+_BEYOND = 2**31 - 1
+"""What stands for the end of a dim of any length."""
 _CUT = "positions are counted from the start of each shard, so a cut takes a piece of every shard"
 _PICKED = "the element picked would be one of every shard"
 _UNBOUND = "the dim becomes separate tensors, of which each rank has its shard's only"
@@ -34,7 +35,7 @@ def _ranged(call: Call, dim: int, start: object, stop: object, step: int) -> Lab
     size = call.first.shape[dim]
     from_start = not isinstance(start, Shape) and start in (None, 0, -size)
     # A number is a place in the whole dim, and not what happens to be the length of a shard, as with ``x[:4]``.
-    to_end = stop is None or stop == sys.maxsize
+    to_end = stop is None or (isinstance(stop, int) and stop >= _BEYOND)
     return kept(call, () if from_start and to_end and step == 1 else [dim], _CUT)
 
 
