@@ -1606,4 +1606,13 @@ BUGS = [
         "generator=gen)[: 8 // world]\n        sigma",
         "data used here",
     ),
+    Bug("moco", "ranks shuffle by other epochs", "set_epoch(epoch)", "set_epoch(epoch * (1 + rank))", "data used here"),
+    Bug(
+        "moco",
+        "the queue has the keys of one rank",
+        "        keys = concat_all_gather(keys)\n",
+        "        keys = keys.repeat(dist.get_world_size(), 1)\n",
+        TRAINED,
+    ),
+    Bug("moco", "forward goes past DDP", "model(im_q=im_q", "model.module(im_q=im_q", TRAINED),
 ]

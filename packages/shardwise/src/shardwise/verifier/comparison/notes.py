@@ -19,7 +19,7 @@ from shardwise.mesh.axis import MeshAxis
 
 from ..distance.hints import size_named
 from ..distance.numbers import GRADIENTS, Against, Numbers, ValueDisagreement
-from ..records.batches import is_shared
+from ..records.batches import is_shared, orders_apart
 from ..records.record import RankRun, initial_parameters
 from .own_counts import own_counts_note
 from .step_settings import settings_note
@@ -104,7 +104,17 @@ def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
         said += "; all ranks drew the same, which is right where they share a batch and wrong for data parallelism"
         if _are_replicas(ranks):
             questions = (*questions, "all ranks hold the same parameters and drew the same batches")
-    return replace(numbers, notes=(*numbers.notes, said), questions=questions)
+    apart = orders_apart(batches)
+    disagreements = numbers.disagreements
+    if apart is not None:
+        rank, order, how = apart
+        what = f"is shared out by a DistributedSampler {how}: ranks draw some samples twice, and some nobody draws"
+        key = Key("data", "", order.location)
+        wrong = ValueDisagreement(
+            key, "one order of one data set on all ranks", Against.RANKS, rank, (0, rank), (), (), None, what
+        )
+        disagreements = (wrong, *disagreements)
+    return replace(numbers, notes=(*numbers.notes, said), questions=questions, disagreements=disagreements)
 
 
 def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -12,10 +12,31 @@ from typing import Any
 import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.torch_compat import tree_leaves, tree_map
 
 Epoch = tuple[int, int]
 """The number of a DataLoader in the order of first use, and how often it had been iterated before."""
+
+
+@dataclass(frozen=True)
+class SharedOrder:
+    """In which order a DistributedSampler shares out samples.
+
+    ``place``     which share this rank takes.
+    ``settings``  of the sampler, by name, that have to be alike on all ranks.
+    ``data``      a digest of the data set; empty if that is not known.
+    """
+
+    place: int
+    settings: tuple[tuple[str, object], ...]
+    data: bytes
+    location: SourceLocation | None
+
+    @property
+    def how(self) -> tuple[object, ...]:
+        """What has to be alike on all ranks."""
+        return self.settings, self.data
 
 
 @dataclass
@@ -24,12 +45,14 @@ class Batches:
 
     ``drawn``    the batches of every epoch, as far as they were asked for.
     ``lengths``  ``len()`` of the loaders that were asked, by number.
+    ``orders``   by epoch how a DistributedSampler has shared it out.
     ``iterated`` there was a DataLoader that gave batches, whether or not they were kept.
     ``partial``  there were more than is kept, and none is.
     """
 
     drawn: dict[Epoch, list[Any]] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
+    orders: dict[Epoch, SharedOrder] = field(default_factory=dict)
     iterated: bool = False
     partial: bool = False
 
@@ -59,6 +82,37 @@ def is_shared(ranks: Sequence[Batches]) -> bool:
         for rank in others
         for epoch, own in first.drawn.items()
     )
+
+
+def orders_apart(ranks: Sequence[Batches]) -> tuple[int, SharedOrder, str] | None:
+    """The first rank that shares out the samples of an epoch otherwise than rank 0, with how it does, in words.
+
+    Ranks that take the same share and differ belong to groups that each have data of their own, which is nothing wrong.
+    """
+    for epoch, ours in ranks[0].orders.items():
+        orders = [run.orders.get(epoch) for run in ranks]
+        of_place: dict[int, SharedOrder] = {}
+        if any(one is None or one.how != of_place.setdefault(one.place, one).how for one in orders):
+            continue
+        for rank, theirs in enumerate(orders):
+            if theirs is not None and (how := _apart(rank, ours, theirs)):
+                return rank, theirs, how
+    return None
+
+
+def _apart(rank: int, ours: SharedOrder, theirs: SharedOrder) -> str:
+    own, other = dict(ours.settings), dict(theirs.settings)
+    if own["num_replicas"] != other["num_replicas"]:
+        return ""  # two groups of unequal size
+    names = [name for name in own if own[name] != other[name] and (own["shuffle"] or name not in _DRAWN)]
+    if names:
+        said = ", ".join(f"{name} {other[name]} on rank {rank}, {own[name]} on rank 0" for name in names)
+        return f"in another order than on rank 0 ({said})"
+    return "of a data set that is not that of rank 0" if ours.data and theirs.data and ours.data != theirs.data else ""
+
+
+_DRAWN = ("seed", "epoch")
+"""What matters where the order is drawn."""
 
 
 def _together(epoch: Epoch, batches: Sequence[object]) -> object:

@@ -1,7 +1,8 @@
 """A program run on one rank, with a recorder that listens; what all ranks need, and what is told of a crash.
 
 who runs it                processes, one_rank, warming
-what is listened to        watch, steps, plain_parameters, swapped_data, random_draws, read_sums, clip_factors
+what is listened to        watch, steps, plain_parameters, swapped_data, random_draws, read_sums, clip_factors,
+                           shared_orders
 what is changed            loading, feeding, perturbation, used_data, own_pieces
 what launched ranks repeat second_run
 how it ended               crash

@@ -20,6 +20,7 @@ from shardwise.interop.running.recording import unheard
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves, tree_map
 
 from ..records.batches import Batches
+from .shared_orders import order_of
 
 Iterate = Callable[[DataLoader[object]], Iterator[object]]
 Length = Callable[[DataLoader[object]], int]
@@ -105,6 +106,9 @@ class Loading:
         number = self._number(loader)
         epoch = number, self._epochs[number]
         self._epochs[number] += 1
+        order = order_of(loader)
+        if order is not None:
+            self.batches.orders[epoch] = order
         if self._given is not None and epoch in self._given.drawn:
             return iter([_copy(batch) for batch in self._given.drawn[epoch]])
         return self._drawn(loader, iterate, self.batches.drawn.setdefault(epoch, []))
