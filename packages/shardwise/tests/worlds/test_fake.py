@@ -276,6 +276,35 @@ def test_cuda_answers_without_a_gpu(world):
     assert torch.cuda.get_device_properties(0).total_memory > 0
 
 
+def tracked() -> list[torch.Tensor]:
+    """What a tracker of random states draws: shards by the rank's seed in between of what all ranks draw alike."""
+    torch.manual_seed(1)
+    before = torch.cuda.get_rng_state()
+    torch.cuda.manual_seed(7)
+    own = torch.cuda.get_rng_state()
+    torch.cuda.set_rng_state(before)
+    first = torch.rand(2, device="cuda")
+    everyone = torch.cuda.get_rng_state()
+    torch.cuda.set_rng_state(own)
+    shard = torch.rand(2, device="cuda")
+    torch.cuda.set_rng_state(everyone)
+    return [first, shard, torch.rand(2, device="cuda")]
+
+
+def test_seeds_of_a_gpu_that_the_program_takes_are_those_of_its_draws(world):
+    torch.cuda.set_device(0)
+    first, shard, second = tracked()
+    assert torch.equal(torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(shard, torch.rand(2, generator=torch.Generator().manual_seed(7)))
+    torch.cuda.random._lazy_call(lambda: torch.cuda.default_generators[0].manual_seed(3))  # as Megatron does
+    assert torch.equal(torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(3)))
+
+
+def test_seeds_of_a_gpu_that_nobody_takes_are_nothing(world):
+    drawn = torch.cat(tracked())
+    assert torch.equal(drawn, torch.rand(6, generator=torch.Generator().manual_seed(1)))
+
+
 def test_data_loader_workers_are_not_started(world):
     loader = torch.utils.data.DataLoader([torch.ones(2)] * 4, num_workers=3, prefetch_factor=2, persistent_workers=True)
     assert loader.num_workers == 0

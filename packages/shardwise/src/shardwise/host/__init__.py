@@ -2,7 +2,8 @@
 
 a script                   program, overlay, no_run, blame
 its ranks                  torchrun, launcher, program_ranks, worker_pool
-devices                    devices, redirected_calls, cuda_stand_ins, gpu_kernels, synced_batch_norm
+devices                    devices, redirected_calls, cuda_stand_ins, accelerator_seeds, gpu_kernels,
+                           synced_batch_norm
 what is changed in it      attribute_patch, interpreter_state, module_loading, module_calls
 what its text says         bound_values, reached_comments, number_calls
 """

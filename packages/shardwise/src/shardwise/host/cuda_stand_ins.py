@@ -16,11 +16,13 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.running import session
 
+from .accelerator_seeds import AcceleratorSeeds
+
 DOES_NOTHING = """
-    caching_allocator_enable check_error empty_cache graph_pool_handle init ipc_collect manual_seed manual_seed_all
+    caching_allocator_enable check_error empty_cache graph_pool_handle init ipc_collect
     reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated
-    reset_max_memory_cached reset_peak_host_memory_stats reset_peak_memory_stats seed seed_all set_device
-    set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode synchronize
+    reset_max_memory_cached reset_peak_host_memory_stats reset_peak_memory_stats
+    set_per_process_memory_fraction set_stream set_sync_debug_mode synchronize
     _dump_snapshot _lazy_init _record_memory_history
 """
 COUNTS_NOTHING = """
@@ -151,12 +153,14 @@ def _graphed(functions: object, *args: object, **options: object) -> object:
     return functions
 
 
-def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
+def cuda_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str, object]:
     """What each name of ``torch.cuda`` is replaced with, for the rank that is number ``local_rank`` on its host."""
+    local_size = seeds.local_size
     properties = types.SimpleNamespace(
         name="imagined", major=0, minor=0, total_memory=MEMORY_BYTES, multi_processor_count=1
     )
     return {
+        **seeds.stand_ins(),
         **{name: _answering(None) for name in DOES_NOTHING.split()},
         **{name: _answering(0) for name in COUNTS_NOTHING.split()},
         **{f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in TENSOR_KINDS.split()},
@@ -165,7 +169,6 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
         "ExternalStream": Stream,
         "MemPool": MemPool,
         "Stream": Stream,
-        "_lazy_call": lambda call, **options: None,
         "can_device_access_peer": lambda device, peer: True,
         "cudart": lambda: _Runtime(),
         "current_device": lambda: local_rank,
@@ -180,12 +183,9 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
         "get_device_capability": lambda device=None: (0, 0),
         "get_device_name": lambda device=None: properties.name,
         "get_device_properties": lambda device=None: properties,
-        "get_rng_state": lambda device=None: torch.get_rng_state(),
-        "get_rng_state_all": lambda: [torch.get_rng_state()],
         "get_stream_from_external": _streaming(),
         "graph": _nothing_special,
         "host_memory_stats": dict,
-        "initial_seed": torch.initial_seed,
         "is_available": lambda: False,
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_current_stream_capturing": lambda: False,
@@ -201,9 +201,9 @@ def cuda_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
     }
 
 
-def cuda_module_stand_ins(local_rank: int, local_size: int) -> Iterator[tuple[types.ModuleType, str, object]]:
+def cuda_module_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> Iterator[tuple[types.ModuleType, str, object]]:
     """The same for the modules in ``torch.cuda``: each module, a name in it and what it is replaced with."""
-    known = cuda_stand_ins(local_rank, local_size)
+    known = cuda_stand_ins(local_rank, seeds)
     for module in (getattr(torch.cuda, name) for name in MODULES):
         for name in known.keys() & vars(module).keys():
             yield module, name, known[name]
@@ -224,8 +224,9 @@ class _Runtime:
         return _answering(0)
 
 
-def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]:
+def accelerator_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str, object]:
     """The same for ``torch.accelerator``."""
+    local_size = seeds.local_size
     return {
         **{
             name: _answering(None)
@@ -235,8 +236,6 @@ def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]
                 "empty_host_cache",
                 "reset_accumulated_memory_stats",
                 "reset_peak_memory_stats",
-                "set_device_idx",
-                "set_device_index",
                 "set_stream",
                 "synchronize",
             )
@@ -245,6 +244,8 @@ def accelerator_stand_ins(local_rank: int, local_size: int) -> dict[str, object]
             name: _answering(0)
             for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
         },
+        "set_device_idx": lambda device: seeds.take(),
+        "set_device_index": lambda device: seeds.take(),
         "Graph": CUDAGraph,
         "current_device_idx": lambda: local_rank,
         "current_device_index": lambda: local_rank,

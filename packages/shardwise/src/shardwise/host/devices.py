@@ -32,6 +32,7 @@ from shardwise.interop.torch_compat import (
 )
 
 from . import synced_batch_norm
+from .accelerator_seeds import AcceleratorSeeds
 from .attribute_patch import patched
 from .cuda_stand_ins import (
     Generator,
@@ -143,10 +144,11 @@ def _called_for_a_mesh() -> bool:
 
 def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[tuple[object, str, object]]:
     """Owner, name and stand-in of everything that a function mode does not see."""
-    for name, value in cuda_stand_ins(local_rank, local_size).items():
+    seeds = AcceleratorSeeds(local_size)
+    for name, value in cuda_stand_ins(local_rank, seeds).items():
         yield torch.cuda, name, value
-    yield from cuda_module_stand_ins(local_rank, local_size)
-    for name, value in accelerator_stand_ins(local_rank, local_size).items():
+    yield from cuda_module_stand_ins(local_rank, seeds)
+    for name, value in accelerator_stand_ins(local_rank, seeds).items():
         yield torch.accelerator, name, value
     yield torch, "set_default_device", lambda device: None
     # A stand-in for a stream is refused before a function mode is asked.

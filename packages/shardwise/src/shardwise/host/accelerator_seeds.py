@@ -1,0 +1,59 @@
+"""Seeds and states of the random numbers of a GPU that is not there: they are those of the CPU, which draws instead.
+
+A program that takes a GPU for its own (``torch.cuda.set_device``) has its draws seeded by ``torch.cuda.manual_seed``,
+and saves and restores ``torch.cuda.get_rng_state()`` around them, as Megatron's tracker of random states does. There is
+one generator for both, so what such a program draws on the CPU follows the GPU's seed too. To all other programs a
+GPU's seed is nothing, as where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+
+
+class AcceleratorSeeds:
+    """The stand-ins for ``torch.cuda.random`` of one redirection. ``taken``: the program has taken a GPU."""
+
+    def __init__(self, local_size: int) -> None:
+        self.local_size = local_size
+        self.taken = False
+
+    def stand_ins(self) -> dict[str, object]:
+        """What each name of ``torch.cuda`` is replaced with: a function of its own, as Dynamo wants them."""
+        return {
+            "_lazy_call": lambda call, **options: self._at_once(call),
+            "get_rng_state": lambda device=None: torch.get_rng_state(),
+            "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(self.local_size)],
+            "initial_seed": torch.initial_seed,
+            "manual_seed": lambda seed: self._seed(seed),
+            "manual_seed_all": lambda seed: self._seed(seed),
+            "seed": lambda: self._seed(None),
+            "seed_all": lambda: self._seed(None),
+            "set_device": lambda device: self.take(),
+            "set_rng_state": lambda new_state, device=None: self._restore(new_state),
+            "set_rng_state_all": lambda new_states: self._restore(new_states[0]),
+        }
+
+    def take(self) -> None:
+        """The program takes a GPU for its own."""
+        self.taken = True
+
+    def _seed(self, seed: int | None) -> None:
+        """From ``seed`` on; None: from one that nobody knows."""
+        if self.taken and seed is None:
+            torch.default_generator.seed()
+        elif self.taken and seed is not None:
+            torch.default_generator.manual_seed(int(seed))
+
+    def _restore(self, state: torch.Tensor) -> None:
+        if self.taken:
+            torch.default_generator.set_state(state)
+
+    def _at_once(self, call: Callable[[], object]) -> None:
+        """What waits for a GPU to be used happens now, as far as it can without one."""
+        with contextlib.suppress(RuntimeError, AssertionError, AttributeError):
+            if self.taken:
+                call()
