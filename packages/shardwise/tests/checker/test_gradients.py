@@ -210,6 +210,23 @@ def test_a_second_backward_must_not_add_to_a_sum(tp_mesh: Any) -> None:
     assert torch.equal(x.grad, before)
 
 
+@pytest.mark.parametrize("zero", [lambda o: o.zero_grad(), lambda o: o.zero_grad(set_to_none=False), lambda o: None])
+def test_what_comes_to_a_sum_behind_its_step_is_refused_where_it_is_used(tp_mesh: Any, zero: Any) -> None:
+    """The loss of a generator reaches its critic, whose gradients are zeroed before the next step, or not."""
+    x = make("R", grad=True)
+    critic, group = torch.optim.SGD([x], 0.1), tp_mesh.get_group("tp")
+    collector = Collector()
+    with checking(collect=collector):
+        for _ in range(2):
+            backward(x, "R")
+            summed(x, group)
+            critic.step()
+            backward(x, "R")
+            zero(critic)
+    kept = x.grad is not None and bool(x.grad.any())
+    assert [one.code for one in collector.result().findings] == (["SW604"] if kept else [])
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_a_cleared_gradient_takes_a_new_one(tp_mesh: Any, set_to_none: bool) -> None:
     x = make("R", grad=True)

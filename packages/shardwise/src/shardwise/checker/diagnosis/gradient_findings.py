@@ -140,8 +140,13 @@ def gradient_sum_not_owed(
     return True
 
 
-def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence[torch.Tensor]) -> None:
-    """SW604: a pending sum is about to be added to gradients that have been summed over ``axis`` already."""
+def accumulation_conflict(
+    session: Session, axis: MeshAxis, parameters: Sequence[torch.Tensor], located: LocatedCall | None = None
+) -> None:
+    """SW604: a pending sum is added to gradients that have been summed over ``axis`` already.
+
+    ``located``  the backward pass that adds it, where it has been; None: it is about to.
+    """
     names = names_of(parameters)
     where, size = axis_text(axis), axis.size()
     what = listed(names)
@@ -161,7 +166,7 @@ def accumulation_conflict(session: Session, axis: MeshAxis, parameters: Sequence
         ),
     )
     operands = gradients_as_operands(parameters, names, axis)
-    located = LocatedCall("backward", [])
+    located = located or LocatedCall("backward", [])
     gradient = gradient_of(parameters[0])
     if gradient is not None:
         said = replace(said, fixes=once_after_loop(gradient, located.location, axis, said.help[1]))

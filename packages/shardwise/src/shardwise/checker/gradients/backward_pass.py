@@ -24,11 +24,11 @@ from shardwise.mesh.regions import cut_along, put_together
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
 
-from ..diagnosis.gradient_findings import accumulation_conflict
 from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of
+from .conflicts import note_reached, refuse_conflicts
 from .gradient_hooks import adopt
 from .gradient_types import BackwardPass, GradientArrival, arrive, dual, root_scale
 from .replicas import arrived, reduced_axes
@@ -70,6 +70,7 @@ def running(
         for variable in reached:
             if (summed := gradient_of(variable)) is not None:
                 check_tensor(session, "backward", summed, writes=True, label=functools.partial(gradient_name, variable))
+    note_reached(session, reached)
     foreign = {id(variable) for variable in adopt(reached)}
     foreign |= {id(variable) for variable in reached if variable in session.kept_elsewhere}
     for variable in reached:
@@ -124,13 +125,15 @@ def _has_hooks(variable: torch.Tensor) -> bool:
 
 def _refuse_conflicts(session: CheckSession, arrivals: Iterable[tuple[GradientArrival, Sequence[MeshAxis]]]) -> None:
     """Report a pending sum that is added to one that has been made already; given with the axes of that."""
-    by_axis: dict[MeshAxis, list[GradientArrival]] = {}
-    for arrival, axes in arrivals:
-        for axis in axes:
-            if arrival.contribution.is_partial(axis):
-                by_axis.setdefault(axis, []).append(arrival)
-    for axis, conflicting in by_axis.items():
-        accumulation_conflict(session, axis, [arrival.variable for arrival in conflicting])
+    refuse_conflicts(
+        session,
+        [
+            (arrival.variable, axis)
+            for arrival, axes in arrivals
+            for axis in axes
+            if arrival.contribution.is_partial(axis)
+        ],
+    )
 
 
 def _summed_before(arrival: GradientArrival) -> list[MeshAxis]:

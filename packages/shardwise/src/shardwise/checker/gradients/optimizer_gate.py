@@ -55,6 +55,7 @@ from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
+from .conflicts import note_step
 from .own_steps import communicates
 from .replicas import unsynchronised
 from .sharded_gradients import kept_back
@@ -118,6 +119,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     typed = any(type_of(parameter).axes for group in optimizer.param_groups for parameter in group["params"])
     session.checked += typed
     _note_unjudged(session, taken.values())
+    note_step(session, taken.values())
     step = f"{type(optimizer).__name__}.step"
     if session.in_flight:
         _check_waited(session, optimizer, step)

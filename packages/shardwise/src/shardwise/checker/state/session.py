@@ -43,6 +43,8 @@ class CheckSession(Session):
     ``links``       what connects the ranks of each axis: repairs are ordered by it.
     ``replicas``    the wrappers seen, and whether each sums gradients in the next backward pass; see ``replicas``.
     ``kept_elsewhere``  parameters whose gradients a wrapper moves and sums while backward runs, out of sight.
+    ``stepped``     gradients with which a step has been taken, as long as nothing is zeroed.
+    ``conflicts``   by parameter what was added to such a gradient that had been summed already, until it is used again.
     ``scale_lost``, ``scale_sought``, ``scale_told``  by axis, where gradients lost their scale; which backward passes
                     have been asked; what has been listed. See ``scale_lost``.
     ``compared``    by axis, the lines that have compared numbers which differ along it; see ``rank_branches``.
@@ -82,6 +84,8 @@ class CheckSession(Session):
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.kept_elsewhere: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.stepped: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.conflicts: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
         self.scale_sought: set[Site | None] = set()
         self.scale_told: set[tuple[MeshAxis, Site | None]] = set()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset, TensorDataset
@@ -46,7 +45,7 @@ def _digest(data: object) -> bytes:
     return digest.digest()
 
 
-def _tensors(data: Any) -> Iterable[torch.Tensor | None]:
+def _tensors(data: object) -> Iterable[torch.Tensor | None]:
     """What a data set of tensors consists of; None among them for what is not known."""
     if type(data) is TensorDataset:
         return data.tensors
