@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from shardwise.cli.main import main
 from shardwise.cli.pages.call_page import call_sections, called_example
 from shardwise.cli.pages.example_calls import CALLS
-from shardwise.cli.pages.rule_page import example_of, placements
+from shardwise.cli.pages.rule_page import examples_of, placements
 from shardwise.cli.pages.rule_page import render as page_of
 from shardwise.op_rules.registry import all_rules, lookup
 from shardwise.op_rules.transitions import TRANSITIONS
@@ -113,7 +113,7 @@ def test_the_sum_of_a_result_is_of_the_extent_that_torch_gives():
 
 def facts(op):
     rule = lookup(op)
-    return {(line.operands, line.results) for line in placements(rule, example_of(rule)) if line.results}
+    return {(line.operands, line.results) for line in placements(rule, called_example(rule)[0]) if line.results}
 
 
 def test_the_placements_of_a_product_are_those_of_the_calculus():
@@ -129,7 +129,7 @@ def test_the_placements_of_a_product_are_those_of_the_calculus():
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.op)
 def test_every_rule_has_a_page(rule):
     found = lookup(rule.op)
-    text = page_of(found, example_of(found))
+    text = page_of(found, called_example(found)[0])
     assert text.splitlines()[0] == rule.op
     assert all(line == line.rstrip() for line in text.splitlines() if "->" in line)
 
@@ -160,7 +160,7 @@ def test_a_page_shows_what_is_left_to_be_summed_and_its_cost():
 
 def test_what_a_page_says_is_owed_is_what_the_placements_say():
     rule = lookup("linear")
-    owed = [line.operands for line in placements(rule, example_of(rule)) if P in line.results]
+    owed = [line.operands for line in placements(rule, called_example(rule)[0]) if P in line.results]
     shown = next(call_sections(rule, *called_example(rule)))
     for one in owed:
         assert "  ".join(f"{place!r:<{width}}" for place, width in zip(one, (5, 6, 4), strict=True)) in shown
@@ -178,7 +178,7 @@ def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_p
 
 def test_every_rule_with_labels_has_an_example():
     rules = [lookup(rule.op) for rule in all_rules()]
-    assert [rule.op for rule in rules if rule.labels is not None and example_of(rule) is None] == []
+    assert [rule.op for rule in rules if rule.labels is not None and next(examples_of(rule), None) is None] == []
 
 
 @pytest.mark.parametrize("op", CALLS)

@@ -37,6 +37,12 @@ def emitted():
     return {code for path in files for code in re.findall(r"\"(SW\d{3})\"", path.read_text(encoding="utf-8"))}
 
 
+def marked_line(program: str, code: str) -> int:
+    """The 1-based line that carries the trailing comment ``# SW###``."""
+    (line,) = (at for at, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {code}"))
+    return line
+
+
 def test_every_code_has_a_page_and_every_page_a_code():
     assert {path.stem for path in PAGES.glob("SW*.md")} == set(CODES)
 
@@ -53,7 +59,7 @@ def test_a_page_says_what_it_must(code):
     assert "\n" not in page.sentence
     assert len(page.why) > 100
     assert re.search(r"\d|one|two", page.why), "the arithmetic on two ranks"
-    assert explain.marked_line(page.fails, code)
+    assert marked_line(page.fails, code)
     assert "# SW" not in page.repaired
     assert max(map(len, page.text.splitlines())) <= 120
 
@@ -91,7 +97,7 @@ def run(program, name):
 @pytest.mark.parametrize("code", SILENT)
 def test_the_failing_program_is_reported_with_this_code_on_the_marked_line(code):
     program = explain.runnable(explain.page(code).fails)
-    line = explain.marked_line(program, code)
+    line = marked_line(program, code)
     if CODES[code].severity is Severity.WARNING:
         with pytest.warns(UserWarning, match=code) as caught:
             run(program, f"{code} fails")
@@ -130,7 +136,7 @@ def test_the_failing_program_ends_its_run_with_this_code(code, tmp_path):
     exit_code, report = check(program, tmp_path)
     assert (exit_code, report["verdict"]) == (2, CODES[code].name)
     if report["stopped"] is not None:
-        assert report["stopped"]["place"]["line"] == explain.marked_line(program, code)
+        assert report["stopped"]["place"]["line"] == marked_line(program, code)
 
 
 @pytest.mark.parametrize("code", sorted(OF_THE_RUN))
@@ -143,7 +149,7 @@ def test_the_repaired_program_ends_clean(code, tmp_path):
 def test_a_command_tells_it_of_the_failing_program_and_not_of_the_repaired_one(code, tmp_path):
     page = explain.page(code)
     found = check(page.fails, tmp_path)[1]["findings"]
-    assert [(one["code"], one["place"]["line"]) for one in found] == [(code, explain.marked_line(page.fails, code))]
+    assert [(one["code"], one["place"]["line"]) for one in found] == [(code, marked_line(page.fails, code))]
     assert check(page.repaired, tmp_path)[1]["findings"] == []
 
 
@@ -152,7 +158,7 @@ def test_a_command_tells_it_of_the_failing_program_and_not_of_the_repaired_one(c
 def test_verify_refuses_the_failing_program_and_not_the_repaired_one(code, tmp_path):
     page = explain.page(code)
     script = tmp_path / "train.py"
-    for program, expected in ((page.fails, [explain.marked_line(page.fails, code)]), (page.repaired, [])):
+    for program, expected in ((page.fails, [marked_line(page.fails, code)]), (page.repaired, [])):
         script.write_text("import torch\n\n" + program)
         command = ["verify", "--mesh", "dp=2", "--format", "json", str(script)]
         leave_the_world()
@@ -168,7 +174,7 @@ def test_the_failing_program_is_refused_on_two_ranks_and_accepted_on_one(code, t
     assert check(program, tmp_path, world_size=2)[0] == 0
     exit_code, report = check(program, tmp_path, "--ranks", "all", world_size=2)
     (finding,) = report["findings"]
-    assert (exit_code, finding["code"], finding["place"]["line"]) == (1, code, explain.marked_line(program, code))
+    assert (exit_code, finding["code"], finding["place"]["line"]) == (1, code, marked_line(program, code))
 
 
 @pytest.mark.processes

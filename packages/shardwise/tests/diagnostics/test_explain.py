@@ -40,18 +40,11 @@ def test_programs_stand_inside_the_prelude():
     program = explain.runnable("x = 1\nif x:\n    y = 2  # SW999\n")
     assert "\n    x = 1\n    if x:\n        y = 2  # SW999\n" in program
     assert program.startswith("import torch\n")
-    assert explain.marked_line(program, "SW999") == len(program.splitlines())
     compile(program, "<program>", "exec")
 
 
 def test_a_program_with_its_own_imports_stands_alone():
     assert explain.runnable("import shardwise\n") == "import shardwise\n"
-
-
-@pytest.mark.parametrize("program", ["x = 1\n", "x = 1  # SW999\ny = 1  # SW999\n"])
-def test_exactly_one_line_is_marked(program):
-    with pytest.raises(SpmdTypeError, match="marked # SW999"):
-        explain.marked_line(program, "SW999")
 
 
 def test_rendering_is_plain_unless_asked():

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from shardwise.cli.main import main
 from shardwise.diagnostics import formats
 from shardwise.diagnostics.codes import CODES
-from shardwise.diagnostics.explain import page_file
+from shardwise.diagnostics.explain import page
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
 from shardwise.diagnostics.formats import from_json, to_json
@@ -205,7 +205,7 @@ def test_every_code_has_its_page_in_sarif():
     assert [rule["id"] for rule in rules] == list(CODES)
     for rule in rules:
         assert rule["helpUri"] == f"urn:shardwise:explain:{rule['id']}"
-        assert page_file(rule["id"]).read_text() == rule["help"]["markdown"]
+        assert page(rule["id"]).text == rule["help"]["markdown"]
     (placed,) = json.loads(to_sarif(RunResult(findings[:1]), docs="https://docs.example.org/sw"))["runs"]
     (rule,) = placed["tool"]["driver"]["rules"]
     assert rule["helpUri"] == f"https://docs.example.org/sw/codes/{rule['id']}/"

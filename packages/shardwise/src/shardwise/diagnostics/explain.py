@@ -101,11 +101,6 @@ def _stem(word: str) -> str:
     return word
 
 
-def page_file(code: str) -> Path:
-    """The file of the page of a code."""
-    return _PAGES / f"{code}.md"
-
-
 def page(query: str) -> Page:
     """The page of a code."""
     code = find(query)
@@ -135,14 +130,6 @@ def runnable(program: str) -> str:
         return program
     prelude = _program((_PAGES / "PRELUDE.md").read_text(encoding="utf-8"))
     return prelude.replace("    ...\n", textwrap.indent(program, "    "))
-
-
-def marked_line(program: str, code: str) -> int:
-    """The 1-based line that carries the trailing comment ``# SW###``."""
-    lines = [number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {code}")]
-    if len(lines) != 1:
-        raise SpmdValueError(f"one line must be marked # {code}, {len(lines)} are", code="SW905")
-    return lines[0]
 
 
 def render(query: str, *, color: bool = False, width: int = 100) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracewise.read.clock import Clock, find_clock
-from tracewise.read.grammar import HEAD, Head, LogRecord, kind_of, parse_head, parse_json
+from tracewise.read.grammar import HEAD, LogRecord, kind_of, parse_head, parse_json
 from tracewise.read.health import Health
 from tracewise.read.repair import Piece, repaired
 
@@ -236,10 +236,3 @@ class LogReader:
         piece = Piece(offset, line, length, parse_head(match), envelope, None, flags)
         piece.payload_offset, piece.payload_length = offset + head_length, length - head_length
         return self._record(piece, buffer[:head_length]), pending, length, lines
-
-
-def head_at(path: Path) -> Head | None:
-    """The first head of a file, without reading the whole of it."""
-    with path.open("rb") as log:
-        match = HEAD.search(log.read(1 << 20))
-    return parse_head(match) if match else None

@@ -148,11 +148,6 @@ def signature(rule: OpRule) -> str:
     return name if "->" in name else "computed from shapes and arguments"
 
 
-def example_of(rule: OpRule) -> Example | None:
-    """The first of a few plain calls that the rule can label, None if it can label none of them."""
-    return next(examples_of(rule), None)
-
-
 def examples_of(rule: OpRule) -> Iterator[Example]:
     """Plain calls that the rule can label, with other tensors each."""
     if rule.labels is None:

@@ -9,7 +9,7 @@ import click
 
 from tracewise.cli.inputs import opened_run, parse_ranks
 from tracewise.find.answers import Answers, find_answers
-from tracewise.model.entities import Compilation, Record, Run
+from tracewise.model.entities import Compilation, Run
 from tracewise.model.ids import CompileId, parse_compile_id
 from tracewise.model.payloads import Payloads
 from tracewise.read.archive import InputError
@@ -144,10 +144,6 @@ def _print_artifact(run: Run, unit: Compilation, name: str) -> None:
             if len(found) > 1:
                 click.echo(f"# {record.title}, attempt {record.id.attempt}, line {record.line} of the log")
             click.echo(payloads.text(record))
-
-
-def _title(record: Record) -> str:
-    return record.title
 
 
 def _row(unit: Compilation) -> dict[str, Any]:
