@@ -128,7 +128,9 @@ def test_what_the_configuration_says_of_links_is_understood_or_refused(tmp_path,
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["plan", "f32[8@tp]", "f32[8]", "--mesh", "tp=4"])
     assert result.exit_code == 2
-    assert "pyproject.toml:2: bandwidth: axis tp has 'fast', expected a number of GB/s, or nvlink" in result.output
+    assert (
+        "pyproject.toml:2: bandwidth: axis tp has 'fast', expected a number of GB/s above 0, or nvlink" in result.output
+    )
 
 
 REFUSED = textwrap.dedent(

@@ -40,7 +40,7 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
         (("bi,io->bo", "x@tp"), "operand 1 has no label 'x'"),
         (("bi,io->bo", "b@"), "'b@' is not a placement"),
         (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "3 operands are described"),
-        (("bi,io->bo", "b@dp i@dp"), "placed twice on dp"),
+        (("bi,io->bo", "b@dp i@dp"), "placed twice on dp, in 'b@dp i@dp': say one placement per axis"),
         (("bi,io->bo",), "nothing is placed"),
         (("b->->i", "b@dp"), "needs exactly one '->'"),
         (("bi,io->bx", "b@dp"), "label 'x' of the result of 'bi,io->bx' is on no operand"),

@@ -85,7 +85,7 @@ def test_a_second_mesh_over_the_same_ranks_has_the_groups_of_its_own_sizes():
         (["dp=4", "--folded", "ep=3"], "both meshes have the same ranks"),
         (["tp=8,dp=4", "--folded", "ep=8,tp=4"], "tp is 4:1 there and 8:4 in tp=8,dp=4"),
         (["dp=4", "--rank", "4"], "has the ranks 0 to 3"),
-        (["dp=6", "--nodes", "4"], "do not fill nodes of 4"),
+        (["dp=6", "--nodes", "4"], "do not fill nodes of 4; 3 would"),
         (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp', its axes are dp, tp"),
         (["dp=4,tp=2", "--flatten", "x=dp,cp"], "give the mesh that axis, like dp=4,cp=2,tp=2"),
         (["dp=4,tp=2", "--flatten", "x=cp,dp"], "give the mesh that axis, like dp=4,tp=2,cp=2"),
@@ -101,6 +101,19 @@ def test_wrong_usage_is_told(words, said):
     result = CliRunner().invoke(main, ["mesh", *words])
     assert result.exit_code == 2
     assert said in result.output
+
+
+MANY = ",".join(f"a{at}=2" for at in range(14))
+
+
+def test_what_is_too_large_for_a_picture_is_told_in_words_alone():
+    result = CliRunner().invoke(main, ["mesh", MANY])
+    assert result.exit_code == 0, result.output
+    assert "= 16384 ranks" in result.stdout
+    assert "no picture: a picture of 14 axes has at least 16384 cells" in result.stderr
+    refused = CliRunner().invoke(main, ["mesh", MANY, "--draw"])
+    assert refused.exit_code == 2
+    assert "draw a mesh of fewer" in refused.stderr
 
 
 def test_a_mesh_is_written_as_a_drawing(tmp_path):

@@ -54,8 +54,14 @@ def test_types_that_say_the_same_need_nothing():
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--max-bytes", "8 apples"], "is no number of bytes"),
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "tp=4"], "the mesh has no axis 'tp'"),
         ([f"f32[{10**20}]", f"f32[{10**20}]", "--mesh", "dp=2"], "more than PyTorch can count"),
-        (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=fast"], "expected a number of GB/s, or nvlink"),
-        (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=0"], "the bandwidth of dp is a number"),
+        (
+            ["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=fast"],
+            "expected a number of GB/s above 0, or nvlink",
+        ),
+        (
+            ["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "dp=0"],
+            "axis dp has '0', expected a number of GB/s above 0",
+        ),
         (["f32[8] {dp: V}", "f32[8]", "--mesh", "dp=2"], "; try S(i) in place of V, which says the dim, or redis"),
         (
             ["q7[8@dp]", "q7[8]", "--mesh", "dp=2"],

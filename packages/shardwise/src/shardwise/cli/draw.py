@@ -145,6 +145,17 @@ def _drawing(
     from shardwise.drawing.subjects import draw as drawn
     from shardwise.drawing.type_pictures import five_types, transition_table
 
+    is_type = subject is not None and "[" in subject and not _LAYOUT.match(subject)
+    for option, value, of in (
+        ("--highlight", highlight, "meshes"),
+        ("--nodes", nodes, "meshes"),
+        ("--names", names, "types"),
+        ("--local", local or None, "types"),
+    ):
+        if value is not None and (subject is not None if of == "meshes" else not is_type):
+            told = "the mesh" if subject is None else repr(subject)
+            remedy = "leave SUBJECT out" if of == "meshes" else f"leave {option} out"
+            raise click.UsageError(f"{option} is for {of}, and {told} is none: {remedy}")
     fixed = {"types": five_types, "transitions": transition_table}
     if subject in fixed:
         return Drawing(lambda limit: fixed[subject](), limit)
@@ -153,9 +164,6 @@ def _drawing(
         if mesh is None:
             raise click.UsageError("nothing to draw: give a type, a layout or a transition, or --mesh dp=2,tp=4")
         return drawn(sizes, highlight=highlight, node_size=nodes, limit=limit)
-    for option, value in (("--highlight", highlight), ("--nodes", nodes)):
-        if value is not None:
-            raise click.UsageError(f"{option} is for meshes, and {subject!r} is none: leave SUBJECT out")
     if _LAYOUT.match(subject):
         return drawn(_layout(subject), limit=limit)
     if "[" not in subject and "->" not in subject:

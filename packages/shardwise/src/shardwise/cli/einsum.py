@@ -70,7 +70,9 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
                 )
             axis = match["axis"]
             if (at, axis) in said:
-                raise SpmdValueError(f"operand {at + 1} is placed twice on {axis}")
+                raise SpmdValueError(
+                    f"operand {at + 1} is placed twice on {axis}, in {text!r}: say one placement per axis"
+                )
             said.add((at, axis))
             label = match["shard"] or (match["word"] if match["word"] not in ("R", "I", "P") else "")
             if label and label not in product.operands[at]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
 from .draw import check_suffix, draw_option, hand_out, is_printed
 from .options.mesh_option import MeshParam
+from .options.usage import wrong_usage
 
 if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
@@ -82,7 +83,8 @@ def mesh(
     if rank is not None and rank >= mesh.ranks:
         raise click.UsageError(f"--rank {rank}: the mesh {mesh} has the ranks 0 to {mesh.ranks - 1}")
     if per_node is not None and per_node < mesh.ranks and mesh.ranks % per_node:
-        raise click.UsageError(f"--nodes {per_node}: {mesh.ranks} ranks do not fill nodes of {per_node}")
+        fill = max(n for n in range(1, per_node) if mesh.ranks % n == 0)
+        raise click.UsageError(f"--nodes {per_node}: {mesh.ranks} ranks do not fill nodes of {per_node}; {fill} would")
     axes = mesh.as_axes()
     wanted = _busiest(busiest, mesh)
     with set_current_mesh(axes):
@@ -99,8 +101,14 @@ def mesh(
     if printed or output is not None:
         from shardwise.drawing.subjects import draw
 
-        picture = draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node)
-        hand_out(picture, output, printed=printed)
+        try:
+            picture = draw(dict(mesh.axes), highlight=wanted[0] if busiest else None, node_size=per_node)
+        except SpmdValueError as error:
+            if drawn or output is not None:
+                raise wrong_usage(error) from None
+            click.echo(f"shardwise: no picture: {error.message}", err=True)
+        else:
+            hand_out(picture, output, printed=printed)
     return ExitCode.CLEAN
 
 

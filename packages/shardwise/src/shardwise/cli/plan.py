@@ -99,8 +99,12 @@ def plan(
             if math.prod(src.shape) >= 1 << 63:
                 raise click.UsageError(f"{before!r} has {math.prod(src.shape)} elements, more than PyTorch can count")
             if (src.dtype, src.shape) != (dst.dtype, dst.shape):
+                what, one, other = (
+                    ("dtype", src.dtype, dst.dtype) if src.shape == dst.shape else ("shape", [*src.shape], [*dst.shape])
+                )
                 raise click.UsageError(
-                    f"a move keeps the dtype and the global shape, and {before!r} and {after!r} have others"
+                    f"a move keeps the dtype and the global shape, and {before!r} has {what} {one}, {after!r} {other}: "
+                    "give both the dtype and the shape of the whole tensor"
                 )
             with progress(lambda: "looking for the cheapest steps", plain=False):
                 found = planned(

@@ -19,6 +19,8 @@ Examples:
 """
 _DISPATCHED = re.compile(r"(?:torch\.ops\.)?aten(?:::|\.)(\w+)(?:\.\w+)?")
 """A name of the dispatcher, as profilers show it, with or without the overload."""
+_OPERATOR = re.compile(r"^__[ir]?(\w+)__$")
+"""The method behind an operator of Python: ``__add__``, ``__iadd__``, ``__radd__``."""
 _MODULES = re.compile(r"^(?:torch\.)?(?:nn\.functional\.|F\.|Tensor\.)?")
 
 
@@ -52,6 +54,7 @@ def _page(op: str) -> str:
 
     dispatched = _DISPATCHED.fullmatch(op)
     name = dispatched[1] if dispatched else _MODULES.sub("", op)
+    name = _OPERATOR.sub(r"\1", name)
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
     if rule is None:
         known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
@@ -82,7 +85,7 @@ def _listing(about: str | None) -> str:
     if about is not None:
         found = [one for one in found if any(about.lower() in text.lower() for text in one)]
         if not found:
-            raise click.UsageError(f"no rule mentions {about!r}")
+            raise click.UsageError(f"no rule mentions {about!r}: shardwise rules lists all {len(list(all_rules()))}")
     width = max(len(one[0]) for one in found) + 2
     lines = [f"{op:<{width}}{kind:<10}{law or '-'}; {dims}" for op, kind, _, law, dims, _ in found]
     return "\n".join([*lines, f"{len(found)} rules"])

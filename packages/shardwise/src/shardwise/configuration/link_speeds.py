@@ -7,6 +7,10 @@ NAMED = {"nvlink": 450e9, "network": 50e9}
 H100 data sheet), and one 400 Gb/s port a GPU (NVIDIA ConnectX-7 data sheet)."""
 
 
+LEAST_GB_S = 1e-9
+"""A byte per second."""
+
+
 def bandwidths(text: str) -> dict[str, float]:
     """Bytes per second by the names of axes. A ValueError says what is not understood.
 
@@ -14,8 +18,9 @@ def bandwidths(text: str) -> dict[str, float]:
         >>> bandwidths("tp=nvlink,dp=40")
         {'tp': 450000000000.0, 'dp': 40000000000.0}
     """
+    expected = f"a number of GB/s above 0, or {' or '.join(NAMED)}"
     return {
-        name: NAMED[said] if said in NAMED else _number(name, said, f"a number of GB/s, or {' or '.join(NAMED)}") * 1e9
+        name: NAMED[said] if said in NAMED else _number(name, said, expected, LEAST_GB_S) * 1e9
         for name, said in _pairs(text, "tp=450,dp=50")
     }
 
@@ -38,11 +43,11 @@ def _pairs(text: str, example: str) -> list[tuple[str, str]]:
     return [(name.strip(), said.strip()) for name, _, said in pairs]
 
 
-def _number(name: str, said: str, expected: str) -> float:
+def _number(name: str, said: str, expected: str, least: float = 0) -> float:
     try:
         found = float(said)
     except ValueError:
         found = -1.0
-    if not 0 <= found < float("inf"):
+    if not least <= found < float("inf"):
         raise ValueError(f"axis {name} has {said!r}, expected {expected}")
     return found

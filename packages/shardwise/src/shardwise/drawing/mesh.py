@@ -11,6 +11,7 @@ from shardwise.mesh.placement_on_nodes import nodes_of
 
 from .model import Block, Picture, Tile
 from .nesting import Dim, Place, indices, matrix_of_matrices
+from .tensors import require_readable
 
 LIMIT = 8
 """So many indices of an axis are drawn."""
@@ -40,6 +41,7 @@ def mesh_picture(
     ``node_size``  so many consecutive ranks share a node; nodes are framed.
     """
     sizes = {name: layout.numel() for name, layout in axes.items()}
+    require_readable_axes(list(sizes.values()))
     dims = [Dim(name, indices(size, limit)) for name, size in sizes.items()]
     world = math.prod(sizes.values())
     least = len(str(max(world - 1, 0)))
@@ -59,6 +61,11 @@ def mesh_picture(
     title = f"mesh {', '.join(f'{name}={size}' for name, size in sizes.items()) or 'of one rank'}: {_ranks(world)}"
     description = f"The ranks of a mesh in a grid. {_order(axes)}"
     return Picture(title, description, matrix_of_matrices(dims, cell), tuple(_notes(axes, highlight, node_size)))
+
+
+def require_readable_axes(sizes: Sequence[int]) -> None:
+    """Refuse a mesh of too many axes. Errors: ValueError (SW905)."""
+    require_readable(sizes, "axes", "draw a mesh of fewer, those that lie beside each other as one")
 
 
 def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:

@@ -153,7 +153,8 @@ def _transition(text: str, found: re.Match[str]) -> Transition:
     if row is None:
         ops = dict.fromkeys(op for op, _, _ in TRANSITIONS)
         known = [f"{src} -> {dst}" for op, src, dst in TRANSITIONS if op == found["op"]]
-        ways = f"{found['op']} has {', '.join(known)}" if known else f"known are {', '.join(ops)}"
+        dims = "; S is written with its dim, like S(0)" if any("S" in one for one in known) else ""
+        ways = f"{found['op']} has {', '.join(known)}{dims}" if known else f"known are {', '.join(ops)}"
         raise SpmdValueError(f"{text!r} is no transition: {ways}", code="SW905")
     return row
 

@@ -34,13 +34,7 @@ def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
 
     Errors: ValueError (SW905) where 3 a dim are more than anybody could look at.
     """
-    least = math.prod(max(min(size, 3), 1) for size in sizes)
-    if least > UNREADABLE_TILES:
-        raise SpmdValueError(
-            f"a picture of {len(sizes)} dims has at least {least} cells, more than the {UNREADABLE_TILES} that are "
-            "drawn: leave out dims that are not sharded",
-            code="SW905",
-        )
+    require_readable(sizes, "dims", "leave out dims that are not sharded")
     for smaller in range(limit, 3, -1):
         count = 1
         for size in sizes:
@@ -48,6 +42,20 @@ def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
         if count <= MOST_TILES:
             return smaller
     return 3
+
+
+def require_readable(sizes: Sequence[int], of: str, remedy: str) -> None:
+    """Refuse a picture that has too many cells even with 3 indices a dim, or whatever the sizes are those of.
+
+    Errors: ValueError (SW905), which ends in ``remedy``.
+    """
+    least = math.prod(max(min(size, 3), 1) for size in sizes)
+    if least > UNREADABLE_TILES:
+        raise SpmdValueError(
+            f"a picture of {len(sizes)} {of} has at least {least} cells, more than the {UNREADABLE_TILES} that are "
+            f"drawn: {remedy}",
+            code="SW905",
+        )
 
 
 def element_grid(

@@ -26,7 +26,7 @@ def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", ds
 
     ``src``, ``dst``  the placements with the dims that the table leaves open, as ``S(1)``.
     """
-    ranks = min(ranks, MOST_RANKS)
+    of_all, ranks = ranks, min(ranks, MOST_RANKS)
     src, dst = src or row.src, dst or row.dst
     exchanges = row.op == "all_to_all"
     before, after = _squares(ranks, src, dst) if exchanges else _rows(row, ranks)
@@ -44,6 +44,8 @@ def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", ds
     if row.reads == "P" and not exchanges:
         notes.insert(0, f"{LETTERS[0]} = {' + '.join(Symbol(0, rank).text for rank in range(ranks))}, and so on")
     notes.append(f"data goes to {receives}" if receives else "no data moves between ranks")
+    if of_all > ranks:
+        notes.append(f"{ranks} of {of_all} ranks are drawn; the others do the same")
     if row.expert:
         notes.append("rarely meant in forward code: needs expert_mode=True")
     return Picture(

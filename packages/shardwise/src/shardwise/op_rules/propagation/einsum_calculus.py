@@ -79,7 +79,10 @@ class Einsum:
         self.operands, self.result = parsed.labels([len(term) for term in parsed.inputs])
         repeated = [term for term in self.operands if len(set(term)) < len(term)]
         if repeated:
-            raise SpmdValueError(f"the term {''.join(repeated[0])!r} repeats a label, so it takes a diagonal")
+            raise SpmdValueError(
+                f"the term {''.join(repeated[0])!r} repeats a label, so it takes a diagonal: take that first, and "
+                "write the equation of what is left, each label once in a term"
+            )
 
     def judge(self, axis: str, placings: Sequence[Placing]) -> EinsumVerdict:
         """The verdict along one axis for these placements of the operands."""
