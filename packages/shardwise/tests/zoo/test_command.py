@@ -76,6 +76,29 @@ def test_the_types_of_every_line_are_a_command_away(name: str, rank: int, line: 
     assert line in done.output
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("tensor_parallel", "--mesh", "dp=2,tp=4"),
+            'h = spmd.convert(h, "tp", src=I, dst=R)              # h: f64[4@dp, 12] {tp: R}, 2 times',
+        ),
+        (("pipeline",), "y = self.error(y, targets)                   # y: f64[] {pp: V}, 8 times"),
+    ],
+    ids=["of any mesh", "of the rank that has the loss"],
+)
+def test_the_code_is_shown_with_the_type_of_every_line(words: tuple[str, ...], line: str) -> None:
+    page = shown(*words, "--types")
+    assert line in page
+    assert page.startswith(f"{words[0]}.py\n")
+    assert "step 0" not in page
+
+
+def test_a_page_says_what_is_received_as_a_formula_and_what_its_calls_are() -> None:
+    page = " ".join(shown("pipeline").split())
+    assert "receives 384 bytes a step over pp = recv(B * D) elements where over an axis of n ranks recv(e) is e" in page
+
+
 def test_its_mesh_is_drawn_for_every_axis_with_the_reason() -> None:
     picture = shown("ulysses", "--draw")
     assert picture.startswith("ulysses on dp=2, sp=2: 4 ranks\n")
@@ -115,6 +138,8 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         (("fsdp", "-o", "mesh.bmp"), "known are .svg"),
         (("fsdp", "-o", "no/such/folder/mesh.svg"), "cannot be written"),
         (("fsdp", "--run", "-o", "mesh.svg"), "leave --draw and -o out"),
+        (("fsdp", "--types", "--draw"), "leave --run, --draw and -o out"),
+        (("fsdp", "--types", "--mesh", "dp=5"), "up is f64[16@dp, 12], and 16 is no multiple of 5 ranks"),
         (("fsdp", "--mesh", "dp=5", "--run"), "up is f64[16@dp, 12], and 16 is no multiple of 5 ranks"),
     ],
     ids=[
@@ -124,6 +149,8 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         "no picture's suffix",
         "no folder",
         "a drawing of numbers",
+        "a drawing of types",
+        "types of pieces of several lengths",
         "pieces of several lengths",
     ],
 )

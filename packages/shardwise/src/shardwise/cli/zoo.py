@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import textwrap
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from shardwise.zoo.catalogue import Entry
 
 WIDTH = 100
+CODE_WIDTH = 120
 BYTES = 8
 """Of an element: programs of the zoo compute in float64."""
 EPILOG = """\b
@@ -27,6 +30,7 @@ Examples:
   shardwise zoo                                    what there is
   shardwise zoo tensor_parallel                    when to choose it, its mesh, its code
   shardwise zoo tensor_parallel --mesh dp=2,tp=4   the same on a mesh of another size
+  shardwise zoo tensor_parallel --types            its code with the type of every line beside it
   shardwise zoo tensor_parallel --draw             its mesh, drawn
   shardwise zoo tensor_parallel -o mesh.svg        the drawing as a file
   shardwise zoo tensor_parallel --run              on real processes, compared with one device
@@ -36,6 +40,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
 @click.option("--mesh", type=MeshParam(), metavar="AXES", help="Sizes of its axes, e.g. dp=2,tp=4 (default: its own).")
+@click.option("--types", "typed", is_flag=True, help="Show the code alone, with the type of every line beside it.")
 @click.option(
     "--draw",
     is_flag=True,
@@ -50,7 +55,7 @@ Examples:
     is_flag=True,
     help="Run it on gloo processes, one a rank, and compare losses, gradients and weights with one device.",
 )
-def zoo(name: str | None, mesh: MeshShape | None, draw: bool, output: Path | None, runs: bool) -> ExitCode:
+def zoo(name: str | None, mesh: MeshShape | None, typed: bool, draw: bool, output: Path | None, runs: bool) -> ExitCode:
     """Show the ways to train in parallel: data, tensor, sequence, context, expert and pipeline parallelism and more.
 
     Each is a page: the mesh and why it is laid out so, when to choose it, what breaks it, what it needs, and a program
@@ -62,8 +67,8 @@ def zoo(name: str | None, mesh: MeshShape | None, draw: bool, output: Path | Non
 
     check_suffix(output)
     if name is None:
-        if mesh is not None or draw or output is not None or runs:
-            raise click.UsageError("--mesh, --draw, -o and --run are of one program: shardwise zoo NAME")
+        if mesh is not None or typed or draw or output is not None or runs:
+            raise click.UsageError("--mesh, --types, --draw, -o and --run are of one program: shardwise zoo NAME")
         column = max(map(len, names())) + 2
         for one in names():
             click.echo(
@@ -74,14 +79,49 @@ def zoo(name: str | None, mesh: MeshShape | None, draw: bool, output: Path | Non
         return ExitCode.CLEAN
     if runs and (draw or output is not None):
         raise click.UsageError("--run compares numbers and draws nothing: leave --draw and -o out")
+    if typed and (runs or draw or output is not None):
+        raise click.UsageError("--types shows code: leave --run, --draw and -o out")
     found = entry(name)
     sizes = _sizes(found, mesh)
     if runs:
         return _run(found, sizes)
     if draw or output is not None:
         return _draw(found, sizes, output)
-    click.echo("\n".join(_page(found, sizes)))
+    click.echo(_typed_code(found, sizes) if typed else "\n".join(_page(found, sizes)))
     return ExitCode.CLEAN
+
+
+def _typed_code(found: Entry, sizes: Mapping[str, int]) -> str:
+    """The functions that run, with the types that the checker finds: of the last rank, which has a pipeline's loss."""
+    from shardwise.host.program import Program
+    from shardwise.report.annotated_source import annotated
+    from shardwise.zoo.catalogue import FOLDER
+
+    from .runs.run import CheckOptions, check_program
+
+    _require_fit(found, sizes)
+    ranks = prod(sizes.values())
+    program = Program(module=found.module.__name__, arguments=_arguments(sizes))
+    options = CheckOptions(
+        ranks, rank=_told_rank(found, ranks), mesh=MeshShape(tuple(sizes.items())), local=False, record=True
+    )
+    with contextlib.redirect_stderr(io.StringIO()):  # its losses, which are not compared here
+        result = check_program(program, options)
+    return annotated(result, width=CODE_WIDTH, root=str(FOLDER))
+
+
+def _arguments(sizes: Mapping[str, int]) -> list[str]:
+    return [word for axis, size in sizes.items() for word in (f"--{axis}", str(size))]
+
+
+def _told_rank(found: Entry, ranks: int) -> int:
+    return 0 if found.program.order is None else ranks - 1
+
+
+def _require_fit(found: Entry, sizes: Mapping[str, int]) -> None:
+    """A usage error where the program's own sizes do not run on this mesh."""
+    if (misfit := found.program.misfit(sizes)) is not None:
+        raise click.UsageError(f"--mesh {','.join(f'{axis}={size}' for axis, size in sizes.items())}: {misfit}")
 
 
 def _sizes(found: Entry, mesh: MeshShape | None) -> dict[str, int]:
@@ -105,8 +145,12 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     yield f"On {', which experts see as '.join(shown)}, in float64, a rank"
     yield f"  holds     {found.memory(sizes) * BYTES:,.0f} bytes of weights = {found.parts['Memory']} elements"
     yield f"  keeps     {found.state(sizes) * BYTES:,.0f} bytes of momentum = {found.parts['State']} elements"
+    formulas = found.traffic_formulas()
     for axis, elements in found.traffic(sizes).items():
-        yield f"  receives  {elements * BYTES:,.0f} bytes a step over {axis}"
+        said = f"  receives  {elements * BYTES:,.0f} bytes a step over {axis} = "
+        yield textwrap.fill(f"{formulas[axis]} elements", WIDTH, initial_indent=said, subsequent_indent=" " * 12)
+    told = ", ".join(f"{name}(e) is {law}" for name, law in found.laws().items())
+    yield from textwrap.wrap(f"where over an axis of n ranks {told}.", WIDTH)
     yield ""
     misfit = found.program.misfit(sizes)
     yield from _commands(found, sizes) if misfit is None else [f"Its own sizes do not run so: {misfit}."]
@@ -118,8 +162,8 @@ def _commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     """That run it, and that show the type of every line: on the last rank, which has the loss of a pipeline."""
     module, ranks = found.module.__name__, prod(sizes.values())
     mesh = ",".join(f"{axis}={size}" for axis, size in sizes.items())
-    rank = "" if found.program.order is None else f" --rank {ranks - 1}"
-    options = " ".join(f"--{axis} {size}" for axis, size in sizes.items())
+    rank = f" --rank {at}" if (at := _told_rank(found, ranks)) else ""
+    options = " ".join(_arguments(sizes))
     yield f"torchrun --nproc-per-node {ranks} -m {module} {options}"
     yield f"shardwise check -m {module} --mesh {mesh}{rank} --global --annotate -- {options}"
 
@@ -137,8 +181,7 @@ def _draw(found: Entry, sizes: Mapping[str, int], output: Path | None) -> ExitCo
 def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
     from shardwise.zoo.evidence import run
 
-    if (misfit := found.program.misfit(sizes)) is not None:
-        raise click.UsageError(f"--mesh {','.join(f'{axis}={size}' for axis, size in sizes.items())}: {misfit}")
+    _require_fit(found, sizes)
     evidence = run(found.program, sizes)
     click.echo("step  loss on the mesh  loss on one device")
     for step, (here, there) in enumerate(evidence.losses):

@@ -14,7 +14,7 @@ import ast
 import difflib
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,14 +25,16 @@ from .program import ZooProgram
 
 FOLDER = Path(__file__).parent / "programs"
 PARTS = ("Mesh", "Choose", "Breaks", "Memory", "State", "Traffic")
-_COLLECTIVES: Mapping[str, Callable[[float, int], float]] = {
-    "all_reduce": lambda elements, n: 2 * elements * (n - 1) / n,
-    "reduce_scatter": lambda elements, n: elements * (n - 1) / n,
-    "all_to_all": lambda elements, n: elements * (n - 1) / n,
-    "all_gather": lambda elements, n: elements * (n - 1),
-    "send": lambda elements, n: elements * (n - 1),
-    "recv": lambda elements, n: elements * (n > 1),
+_RECEIVED = {
+    "all_reduce": "2 * e * (n - 1) / n",
+    "reduce_scatter": "e * (n - 1) / n",
+    "all_to_all": "e * (n - 1) / n",
+    "all_gather": "e * (n - 1)",
+    "send": "e * (n - 1)",
+    "recv": "e if n > 1 else 0",
 }
+"""What a rank of n receives for e elements: of its own piece for ``all_gather``, of a message for ``send`` and
+``recv``, of the whole otherwise."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,24 @@ class Entry:
     def traffic(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """Elements that one rank receives in a step, by axis, by the formulas."""
         sizes = self.sizes(sizes)
-        formulas = re.findall(r"(\w+) = (.+?)(?= \w+ = |$)", self.parts["Traffic"])
-        return {axis: self._value(formula, sizes, sizes[axis]) for axis, formula in formulas}
+        return {axis: self._value(formula, sizes, sizes[axis]) for axis, formula in self.traffic_formulas().items()}
+
+    def traffic_formulas(self) -> dict[str, str]:
+        """What one rank receives in a step, by axis, as it is written."""
+        return dict(re.findall(r"(\w+) = (.+?)(?= \w+ = |$)", self.parts["Traffic"]))
+
+    def laws(self) -> dict[str, str]:
+        """What each call of the formulas of traffic is for e elements over n ranks."""
+        return {name: law for name, law in _RECEIVED.items() if re.search(rf"\b{name}\(", self.parts["Traffic"])}
 
     def _value(self, formula: str, sizes: Mapping[str, int], n: int) -> float:
         names: dict[str, object] = {**vars(self.module), **sizes}
-        names |= {name: lambda elements, of=of: of(elements, n) for name, of in _COLLECTIVES.items()}
-        return float(eval(formula, {"__builtins__": {}}, names))  # formulas of our own files
+        names |= {name: lambda e, law=law: _evaluated(law, {"e": e, "n": n}) for name, law in _RECEIVED.items()}
+        return _evaluated(formula, names)
+
+
+def _evaluated(formula: str, names: Mapping[str, object]) -> float:
+    return float(eval(formula, {"__builtins__": {}}, names))  # formulas of our own files
 
 
 def names() -> list[str]:

@@ -3,7 +3,8 @@
 Mesh:    cp along links between neighbours: a rank sends to the next one only, while it computes on what it has.
 Choose:  for the longest sequences: no rank ever holds all keys and values, as it does when they are gathered.
 Breaks:  softmax taken piece by piece without rescaling by the largest score so far; positions that do not travel with
-         the keys; a backward pass that sends the same way round as forward.
+         the keys; a backward pass that sends the same way round as forward. In plain order the first ranks would wait
+         for the last one, whose queries see all keys; pieces lie as for context parallelism.
 Memory:  3 * D * D
 Traffic: cp = send(4 * B / dp * T / cp * D + T / cp) + all_reduce(3 * D * D)
          dp = all_reduce(3 * D * D)
@@ -20,8 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh
 import shardwise as spmd
 from shardwise import S
 from shardwise.zoo.program import Tensors, ZooProgram, main
+from shardwise.zoo.programs.context_parallel import balanced
 
-B, T, D = 4, 8, 6
+B, T, D, CP = 4, 8, 6, 2
 
 
 def shifted(x: Tensor, group: dist.ProcessGroup, by: int) -> Tensor:
@@ -88,11 +90,11 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
 
 
 PROGRAM = ZooProgram(
-    mesh={"dp": 2, "cp": 2},
+    mesh={"dp": 2, "cp": CP},
     shared=["dp", "cp"],
     weights=dict.fromkeys(("query", "key", "value"), "f64[6, 6] {dp: R, cp: R}"),
     inputs={"tokens": "f64[4@dp, 8@cp, 6]", "position": "i64[8@cp] {dp: R}"},
-    constants={"position": torch.arange(T)},
+    constants={"position": balanced(T, CP)},
     single=single,
     parallel=parallel,
 )
