@@ -28,6 +28,7 @@ TRAIN = """
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.{between}, nn.Linear(8, 2)).to(torch.{dtype})
     wrapped = DistributedDataParallel(model)
+    wrapped.require_backward_grad_sync = {sync}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * {rate})
     for _ in range(2):
         x = torch.randn(8, 4).to(torch.{dtype})
@@ -37,6 +38,7 @@ TRAIN = """
         optimizer.zero_grad()
 """
 RIGHT = {
+    "sync": "True",
     "between": "Tanh()",
     "dtype": "float32",
     "rate": "1",
@@ -82,6 +84,11 @@ CASES = {
     ),
 }
 
+HELPS = {
+    "no wrapper is called": ({"model": "model"}, "wrap the model in DistributedDataParallel"),
+    "its wrapper is told not to": ({"sync": "False"}, "let the wrapper average it"),
+}
+
 
 @pytest.mark.processes
 @pytest.mark.parametrize("case", CASES)
@@ -94,6 +101,17 @@ def test_the_first_line_says_what_is_wrong_and_the_first_mark_is_there(tmp_path:
     first, _, _, source, marks, *_ = text.splitlines()
     assert first.startswith(f"wrong numbers: {said}"), text
     assert source[marks.index("^") : marks.rindex("^") + 1] == marked, text
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("changed", "help"), HELPS.values(), ids=HELPS)
+def test_who_has_wrapped_the_model_is_not_told_to_wrap_it(tmp_path: Path, changed: dict[str, str], help: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(TRAIN).format(**RIGHT | changed))
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False)
+    text = str(verify_subject(Script(Program(path=str(script))), {"dp": 2}, options))
+    (line,) = (line for line in text.splitlines() if "= help:" in line)
+    assert line.startswith(f"   = help: {help} over dp "), text
 
 
 def test_what_global_types_see_leads_only_where_the_line_names_an_operand() -> None:

@@ -83,7 +83,14 @@ class _Comparison:
             None
             if mesh is None
             else ObservedComparison(
-                Grid.of(mesh), self.ranks, self.alone, self.axes, self._apart, self.tolerance, steps
+                Grid.of(mesh),
+                self.ranks,
+                self.alone,
+                self.axes,
+                self._apart,
+                self.tolerance,
+                steps,
+                wrapped=any(run.data_parallel for run in ranks),
             )
         )
         """Judges what nobody has typed; None where the mesh is not known."""

@@ -47,6 +47,7 @@ class ObservedComparison:
     ``apart``      how far the elements of a record may be apart, given its key, the tensors, and its key on one rank.
     ``tolerance``  knows which elements of trained parameters are made of noise.
     ``steps``      of every run, ranks first: before how many records each optimizer step was taken.
+    ``wrapped``    some module is in a wrapper that averages gradients.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class ObservedComparison:
         apart: Callable[[Key, Sequence[torch.Tensor], Key], float],
         tolerance: Tolerance,
         steps: Sequence[Sequence[int]],
+        *,
+        wrapped: bool = False,
     ) -> None:
         self._grid, self._ranks, self._alone = grid, ranks, alone
         parts = {part: f"{called}[{part.layout}]" for axis, called in names.items() for part in _parts(axis)}
         self._values = ValueComparison(parts | dict(names), apart, tolerance)
-        self.parameters = ObservedParameters(grid, ranks, alone, self._values)
+        self.parameters = ObservedParameters(grid, ranks, alone, self._values, wrapped=wrapped)
         self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
         self._losses_met: set[Key] = set()
         """Losses of the run on one rank that a rank's loss of another line has been compared with."""

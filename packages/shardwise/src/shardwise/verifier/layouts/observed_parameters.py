@@ -28,10 +28,16 @@ OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 
 
 class ObservedParameters:
-    """Judges parameters and gradients of the ranks by the layouts that the parameters' initial values show."""
+    """Judges parameters and gradients of the ranks by the layouts that the parameters' initial values show.
 
-    def __init__(self, grid: Grid, ranks: Sequence[Entries], alone: Entries, values: ValueComparison) -> None:
+    ``wrapped``  some module is in a wrapper that averages gradients.
+    """
+
+    def __init__(
+        self, grid: Grid, ranks: Sequence[Entries], alone: Entries, values: ValueComparison, *, wrapped: bool = False
+    ) -> None:
         self._grid, self._ranks, self._alone, self._values = grid, ranks, alone, values
+        self._to_do = _TO_DO | {Way.MEAN: _SYNCHRONISED} if wrapped else _TO_DO
         self._alignment: Alignment | None = None
         self._lines: dict[tuple[str, str], list[SourceLocation | None]] = {}
         """Where the run on one rank has records of parameters, by their kind and name."""
@@ -153,7 +159,9 @@ class ObservedParameters:
                 with contextlib.suppress(Unreadable):
                     if _is_nearly(told.combined(pieces), there.value, pieces[min(pieces)]):
                         over = " and ".join(self._values.names.get(axis, repr(axis)) for axis in owed)
-                        return replace(unequal, said=_OWED[way].format(over=over), hint=_TO_DO[way].format(over=over))
+                        return replace(
+                            unequal, said=_OWED[way].format(over=over), hint=self._to_do[way].format(over=over)
+                        )
         return unequal
 
     def _replicas(
@@ -260,6 +268,11 @@ _TO_DO = {
     Way.MEAN: "wrap the model in DistributedDataParallel over {over} and call the wrapper, or all_reduce the gradient "
     "over {over} before the step and divide it by the number of ranks",
 }
+_SYNCHRONISED = (
+    "let the wrapper average it over {over} in the last backward before the step: outside no_sync() (with "
+    "require_backward_grad_sync, or set_requires_gradient_sync(True)), in a forward of the wrapper and not of the "
+    "module inside, and with the parameter's module in it"
+)
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:
