@@ -206,3 +206,19 @@ def test_the_gpt_without_its_annotations_gets_all_of_them_back(tmp_path):
     arguments = ("--", "--steps", "1", "--dp", "2", "--tp", "2")
     for options in (("--strict",), ("--strict", "--global")):
         assert report(folder, "check", "train.py", "--mesh", "dp=2,tp=2", *options, *arguments)["verdict"] == "clean"
+
+
+class Averaging(torch.nn.Module):
+    """A wrapper of the program's own."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def test_before_the_program_s_own_wrapper_is_made_the_name_stands_for_what_it_wraps():
+    inner = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    ((path, before, name),) = paths_to(Averaging(inner), inner[1].bias)
+    assert (path, before, name) == (".module[1].bias", "[1].bias", "module.1.bias")
+    ((path, before, _),) = paths_to(inner, inner[1].bias)
+    assert (path, before) == ("[1].bias", "")

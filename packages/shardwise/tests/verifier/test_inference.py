@@ -10,7 +10,9 @@ import torch
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
+from shardwise.verifier.annotating.annotations import plan_annotations
 from shardwise.verifier.annotating.inference import InferredType, inferred_types
+from shardwise.verifier.records.annotation_sites import AnnotationSites
 from shardwise.verifier.records.record import RankRun
 
 HERE = SourceLocation("train.py", 7, 7, 4, 9)
@@ -44,3 +46,41 @@ def test_a_part_of_a_flattened_parameter_varies():
     flat = SAMPLES.flatten()
     one = inferred("parameter", [[flat[:10].clone()], [flat[10:].clone()]], [SAMPLES])
     assert one.axes == {"dp": "V"}
+
+
+@pytest.mark.parametrize("entering", [b"own", b"all"])
+def test_a_parameter_that_ranks_train_apart_between_averages_varies_and_is_not_annotated(entering):
+    """Local SGD: equal before the first step and at the end; what enters the second step is each rank's own."""
+
+    def training(rank: int) -> RankRun:
+        second = entering + bytes([rank]) if entering == b"own" else entering
+        records = run("parameter", [SAMPLES]).entries
+        for kind, nth, digest in (("gradient", 1, b"same"), ("gradient", 2, second), ("trained", 1, b"end")):
+            record = Record(Key(kind, "w", HERE, nth), UNTYPED, "", SAMPLES)
+            record.digest = digest
+            records.append(record)
+        return RankRun(records, {}, {torch.float32}, steps=[1, 2])
+
+    (one,) = inferred_types([training(0), training(1)], training(0), {"dp": 2})
+    if entering == b"all":
+        assert (one.axes, one.kept_out) == ({"dp": "R or I"}, "")
+        return
+    assert one.axes == {"dp": "V"}
+    plan = plan_annotations([one], [AnnotationSites(), AnnotationSites()])
+    assert not plan.annotations
+    assert "between averages" in dict(plan.left)["w"]
+
+
+@pytest.mark.parametrize("owners", [(0,), (0, 1)])
+def test_a_parameter_that_only_its_owner_steps_is_not_annotated(owners):
+    """ZeRO 2: between the owner's step and its broadcast the ranks do not hold the same."""
+
+    def training(rank: int) -> RankRun:
+        records = run("parameter", [SAMPLES]).entries
+        if rank in owners:
+            records.append(Record(Key("gradient", "w", HERE, 1), UNTYPED, "", SAMPLES))
+        return RankRun(records, {}, {torch.float32}, steps=[1])
+
+    (one,) = inferred_types([training(0), training(1)], training(0), {"dp": 2})
+    assert one.axes == {"dp": "R or I"}
+    assert bool(one.kept_out) == (owners == (0,))

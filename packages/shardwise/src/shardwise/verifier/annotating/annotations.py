@@ -73,6 +73,7 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
     groups: dict[tuple[Place, str, Written], list[Reach]] = defaultdict(list)
     holders = _Holders(reached, ranks)
     buffers = {one.name for one in types if one.kind == "buffer"}
+    kept_out = {one.name: one.kept_out for one in types if one.kept_out}
     for (name, rank), reach in chosen.items():
         axes = wanted[name, rank]
         if name in buffers and (reach is None or not axes or any(place.startswith("P") for place in axes.values())):
@@ -81,6 +82,8 @@ def plan_annotations(types: Sequence[InferredType], ranks: Sequence[AnnotationSi
             said[name] = "no layout explains its values"
         elif not axes:
             said[name] = "only one rank has it"
+        elif name in kept_out:
+            said[name] = kept_out[name]
         elif reach is None:
             said[name] = "no statement of the program's own reaches it (DTensors and what FSDP has split have types)"
         elif name in buffers and not holders.all_have(reach):

@@ -22,6 +22,7 @@ from shardwise.oracle.reassemble import Grid
 
 from ..distance.difference import scale_of, tolerance_of
 from ..layouts.alignment import Alignment, is_equal_along, varying
+from ..layouts.local_training import trained_apart
 from ..layouts.micro_batches import MicroBatches
 from ..records.failure import Failure
 from ..records.record import RankRun
@@ -42,6 +43,7 @@ class InferredType:
     ``known_by``   for each axis how that is known.
     ``otherwise``  other types that the values leave possible, written like ``axes``.
     ``merged``     along some axis a piece of every part: dims were merged of which an inner one is cut.
+    ``kept_out``   why no annotation should say it; empty if one should.
     ``dealt_out``  its samples are those of one rank, in whichever order.
     """
 
@@ -55,6 +57,7 @@ class InferredType:
     otherwise: tuple[Mapping[str, str], ...] = ()
     merged: bool = False
     dealt_out: bool = False
+    kept_out: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> InferredType:
         """The same with other names for the axes."""
@@ -94,6 +97,7 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     entries = [{entry.key: entry for entry in run.entries} for run in (*ranks, alone)]
     batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
+    apart = trained_apart(entries[:-1], aligned["parameter"])
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
         if kind in ("input", "module"):
@@ -115,7 +119,14 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
         for having, there, layouts in found:
             raw = {rank: value for rank in having if (value := runs[rank].of("computed").get(name)) is not None}
             ways = _gradient_ways(having, raw, grid, one.of("computed").get(there), layouts[0])
-            yield _described(kind, name, having, there, shape, layouts, ways, grid)
+            told = _described(kind, name, having, there, shape, layouts, ways, grid)
+            if kind == "parameter" and name in apart:
+                told = _varying(told, layouts[0], grid)
+            elif kind == "parameter" and any(step.way is Way.EQUAL for step in layouts[0].steps):
+                told = replace(
+                    told, kept_out=_OWNED if _is_owned([runs[rank].gradient(name) for rank in having]) else ""
+                )
+            yield told
 
 
 def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid) -> InferredType:
@@ -139,16 +150,34 @@ class _Values:
             if isinstance(entry, Record) and entry.value is not None:
                 self._values.setdefault(entry.key.kind, {}).setdefault(entry.key.name, entry.value)
         self._keys: list[Key] = [entry.key for entry in run.entries]
+        entered = [one for one in run.entries if isinstance(one, Record) and one.key.kind == "gradient"]
+        self._gradients = {one.key.name: one for one in reversed(entered)}
 
     def key(self, kind: str, name: str) -> Key:
         """Of the first record of this name."""
         return next(key for key in self._keys if (key.kind, key.name) == (kind, name))
+
+    def gradient(self, name: str) -> Record | None:
+        """The first that has entered a step under this name."""
+        return self._gradients.get(name)
 
     def of(self, kind: str) -> Mapping[str, torch.Tensor]:
         return self._values.get(kind, {})
 
     def named(self, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
         return ((key.kind, key.name) for key in self._keys if key.kind in kinds and key.name in self.of(key.kind))
+
+
+def _is_owned(gradients: Sequence[Record | None]) -> bool:
+    """Do some of the ranks that hold a parameter step it, with gradients that others do not have?"""
+    stepped = [one for one in gradients if one is not None and not one.unused and one.value is not None]
+    if not stepped:
+        return False
+    first = stepped[0].value
+    assert first is not None, "those without a value are left out"
+    return any(
+        one is None or (one.unused and (one.value is None or not torch.equal(one.value, first))) for one in gradients
+    )
 
 
 def _layouts(pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor) -> Iterator[ObservedLayout]:
@@ -216,6 +245,19 @@ def _described(
     return InferredType(kind, name, ranks, there, shape, first, known_by, tuple(others), merged)
 
 
+def _varying(told: InferredType, layout: ObservedLayout, grid: Grid) -> InferredType:
+    """A parameter that every rank trains on its own data between averages: it varies, though it starts alike."""
+    names = {axis: called for called, axis in grid.axes.items()}
+    drifting = [names[step.axis] for step in layout.steps if step.way is Way.EQUAL]
+    axes = {**(told.axes or {}), **dict.fromkeys(drifting, "V")}
+    return replace(
+        told, axes=axes, known_by={**told.known_by, **dict.fromkeys(drifting, _APART)}, otherwise=(), kept_out=_BETWEEN
+    )
+
+
+_BETWEEN = "each rank trains it on its own between averages, so that no type holds all the time"
+_OWNED = "not every rank that holds it steps it: until it is sent to the others again, they do not hold the same"
+_APART = "equal on the ranks before the first step and at the end, and trained by each on its own data in between"
 _SAMPLES = "the samples of a step, of all its micro-batches, are those of the run on one rank"
 _FLAT = "a part of the flattened parameter, as wrappers that flatten parameters keep them"
 _PIECES = {

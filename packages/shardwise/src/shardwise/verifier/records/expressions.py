@@ -58,7 +58,8 @@ def paths_to(value: object, parameter: torch.Tensor) -> Iterator[tuple[str, str,
     elif isinstance(value, torch.nn.Module):
         for path, own in (*value.named_parameters(), *value.named_buffers()):
             if own is parameter:
-                wraps = isinstance(value, torch.nn.parallel.DistributedDataParallel)
+                # As DistributedDataParallel does, and wrappers of the program's own that are like it.
+                wraps = path.startswith("module.")
                 inner = _path(value.get_submodule("module"), path.split(".")[1:]) if wraps else ""
                 yield _path(value, path.split(".")), inner, path
                 return
