@@ -8,6 +8,9 @@ import torch
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Way
 from shardwise.oracle.reassemble import Grid
+from shardwise.types.placement import V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
 from shardwise.verifier.layouts.alignment import Alignment, axis_parts
 from shardwise.verifier.records.naming import NAMELESS
 
@@ -28,6 +31,15 @@ def test_a_parameter_that_all_ranks_hold_is_found_under_its_name():
     ranks = [{"w": w.chunk(2, 0)[tp]} for _, tp in GRID.coordinates]
     (found,) = Alignment(GRID, ranks, {"w": w}).of("w")
     assert names_and_ways([found]) == [((0, 1, 2, 3), "w", [Way.EQUAL, Way.SHARD])]
+
+
+def test_halves_of_a_constant_are_cut_along_the_axis_that_somebody_says():
+    ranks = [{"w": torch.ones(2)} for _ in GRID.coordinates]
+    (found,) = Alignment(GRID, ranks, {"w": torch.ones(4)}).of("w")
+    dp, tp = GRID.axes.values()
+    assert found.equal_axes() == ()
+    assert found.equal_axes(TensorType.of({dp: V}, PartitionSpec(dp))) == (tp,)
+    assert found.equal_axes(TensorType.of({tp: V}, PartitionSpec(tp))) == (dp,)
 
 
 def test_pieces_that_other_ranks_hold_than_their_order_says_are_found():

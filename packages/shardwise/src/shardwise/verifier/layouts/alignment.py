@@ -20,6 +20,7 @@ import torch
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import ObservedLayout, Way, exchanged_layouts, flattened_layouts, observed_layouts
 from shardwise.oracle.reassemble import Grid
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..distance.difference import scale_of, tolerance_of
 from ..records.naming import NAMELESS
@@ -41,6 +42,15 @@ class AlignedParameter:
     ranks: tuple[int, ...]
     name: str
     layouts: tuple[ObservedLayout, ...]
+
+    def equal_axes(self, said: TensorType = UNTYPED) -> tuple[MeshAxis, ...]:
+        """The axes along which the ranks hold the same, whichever of the layouts it is of those that ``said`` allows.
+
+        Halves of a weight of ones are the same on all ranks, and it may be cut along either of two axes.
+        """
+        equal = [[step.axis for step in layout.steps if step.way is Way.EQUAL] for layout in self.layouts]
+        allowed = [axes for axes in equal if not any(map(said.is_varying, axes))] or equal
+        return tuple(axis for axis in allowed[0] if all(axis in axes for axes in allowed))
 
 
 class Alignment:

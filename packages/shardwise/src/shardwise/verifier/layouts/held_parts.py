@@ -13,7 +13,6 @@ import torch
 
 from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
-from shardwise.oracle.observed_layout import Way
 
 from ..distance.difference import difference
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
@@ -24,7 +23,7 @@ def put_together(
     key: Key, records: Mapping[int, Record], group: AlignedParameter
 ) -> dict[int, torch.Tensor] | ValueDisagreement | NotCompared:
     """What each rank of ``group`` has together with those that hold the same; or what is wrong, or missing."""
-    axes = _equal_axes(group)
+    axes = group.equal_axes()
     alike: dict[int, dict[int, Record]] = {}
     for rank in group.ranks:
         having = alike.setdefault(_first_alike(rank, axes), {})
@@ -46,16 +45,12 @@ def with_those_alike(pieces: Mapping[int, torch.Tensor], group: AlignedParameter
 
     An optimizer that shares out its work has the gradient on the ranks that need it.
     """
-    axes = _equal_axes(group)
+    axes = group.equal_axes()
     of_alike: dict[int, torch.Tensor] = {}
     for rank in sorted(set(pieces) & set(group.ranks)):
         of_alike.setdefault(_first_alike(rank, axes), pieces[rank])
     found = {rank: pieces.get(rank, of_alike.get(_first_alike(rank, axes))) for rank in group.ranks}
     return {rank: value for rank, value in found.items() if value is not None}
-
-
-def _equal_axes(group: AlignedParameter) -> list[MeshAxis]:
-    return [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL]
 
 
 def _first_alike(rank: int, axes: Sequence[MeshAxis]) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwise.interop.running.recording import Record
-from shardwise.oracle.observed_layout import Way
 
 from ..distance.value_comparison import Entries
 from .alignment import Alignment
@@ -48,7 +47,7 @@ def _apart_and_together(
 ) -> bool:
     """Do the ranks that hold the parameter in equal copies differ in some step, and not at the end?"""
     for group in alignment.of(name):
-        if any(step.way is not Way.EQUAL for step in group.layouts[0].steps):
+        if len(group.equal_axes()) < len(group.layouts[0].steps):
             continue
         last = {ending.get(name, {}).get(rank) for rank in group.ranks}
         before, *later = (len({step[rank] for rank in group.ranks if rank in step}) for step in steps)

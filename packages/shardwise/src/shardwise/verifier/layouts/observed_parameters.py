@@ -174,12 +174,9 @@ class ObservedParameters:
             if wrong is not None:
                 return wrong
         if groups:
-            equal = [
-                (group.ranks, [step.axis for step in group.layouts[0].steps if step.way is Way.EQUAL])
-                for group in groups
-            ]
+            equal = [(group.ranks, group.equal_axes(first.type)) for group in groups]
         else:
-            equal = [(tuple(pieces), list(self.alignment.equal_axes(key.name)))]
+            equal = [(tuple(pieces), self.alignment.equal_axes(key.name))]
         for ranks, axes in equal:
             own = {rank: pieces[rank] for rank in ranks if rank in pieces}
             wrong = self._unequal(key, first, own, axes) if len(own) == len(ranks) else None
