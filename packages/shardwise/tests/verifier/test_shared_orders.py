@@ -69,7 +69,9 @@ def test_groups_that_each_share_out_data_of_their_own_are_right():
 
 
 @pytest.mark.parametrize(
-    "data", [lambda x: Subset(TensorDataset(x), [0, 2]), lambda x: ConcatDataset([TensorDataset(x)] * 2), list], ids=str
+    "data",
+    [lambda x: Subset(TensorDataset(x), [0, 2]), lambda x: ConcatDataset([TensorDataset(x)] * 2), list],
+    ids=["subset", "concatenation", "list"],
 )
 def test_the_digest_is_that_of_the_tensors_behind_a_data_set(data):
     one, same, other = (order(data(x)).data for x in (ROWS, ROWS.clone(), ROWS + 1))
