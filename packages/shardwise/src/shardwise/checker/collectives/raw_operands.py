@@ -17,6 +17,7 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, placeme
 from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
 from shardwise.interop.tensors.memory_pieces import Piece
+from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import pieces_of, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
@@ -29,6 +30,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
 from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
 from ..parts.buffer_filling import completed, left_to_others
+from ..parts.own_positions import check_summed
 from ..state.session import CheckSession
 from .next_statement import divided_next
 from .raw_buffers import admitted
@@ -76,6 +78,8 @@ def _checked(
             return UNKNOWN_TYPE
         type = taken
     completed(tensor)
+    if operand.sums and isinstance(tag_of(tensor), MovedTag):
+        check_summed(session, exchange.name, tensor, axis)
     if not session.local and refused_pieces(exchange, exchange.row.sent, type, tensor.ndim) is not None:
         located = LocatedCall(exchange.name, [(exchange.row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)

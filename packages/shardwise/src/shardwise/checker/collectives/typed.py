@@ -21,6 +21,7 @@ from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import as_said, meant_axis, over_axis
 from shardwise.interop.tensors.own_lengths import RaggedTag
+from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.axis import MeshAxis
@@ -45,6 +46,7 @@ from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..operators.ordinary import Handler
+from ..parts.own_positions import check_summed
 from ..parts.row_orders import set_order
 from ..parts.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape
@@ -83,6 +85,8 @@ def collective(op: str) -> Handler:
             changed = _with_lengths(call, axis, before, changed)
         tag = tag_of(call.x)
         meets = row.op in MEETING
+        if row.op in REDUCTIONS and isinstance(tag, MovedTag):
+            check_summed(session, op, call.x, axis)
         if meets and axis.size() > 1:
             session.exchanged[axis] = True  # the call says of what type its operand is
         ragged = isinstance(tag, RaggedTag)

@@ -10,6 +10,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.tensors.own_lengths import RaggedTag
+from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import is_pieced, tag_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.op_rules.propagation.call_types import Outcome
@@ -18,6 +19,7 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op, has_scalar, unwrap
 from ..parts import buffer_filling as filling
 from ..parts.micro_batches import CUTTING, CuttingCall, cut_of
+from ..parts.own_positions import SUBTRACTING, follow, moves
 from ..parts.passed_pieces import refuse_unless_passed
 from ..parts.rank_branches import is_added_by_number
 from ..parts.varying_lengths import carry
@@ -69,6 +71,10 @@ class FirstCalls:
             return run_parted(session, op, func, args, kwargs, parts)
         return self._judged(session, func, args, kwargs, key, writing)
 
+    def _moves(self, values: Sequence[object]) -> bool:
+        """True of a call whose result is marked for more than the types of its operands."""
+        return self.op.rule.op in SUBTRACTING and moves(values) is not None
+
     def _judged(
         self,
         session: CheckSession,
@@ -92,7 +98,7 @@ class FirstCalls:
                 refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())
-        elif key is not None and not writing and amended is None:
+        elif key is not None and not writing and amended is None and not self._moves(values):
             remember(self.verdicts, key, op, operands, values, outcome, args, kwargs)
         if amended is not None:
             outcome = amended.outcome
@@ -167,6 +173,9 @@ def run(
         tag_results(result, args, outcome.type, origin, op.rule.view, outcome.results, origins)
         if any(tag.__class__ is RaggedTag for tag in tags):
             carry(op, args, kwargs, result)
+    moved = moves(values) if op.rule.op in SUBTRACTING else None
+    if moved is not None or any(tag.__class__ is MovedTag for tag in (*tags, tag_of(destination))):
+        follow(op.rule.op, values, result, destination, moved)
     if traced:
         log_result(op.name, shown, result)
     return result
