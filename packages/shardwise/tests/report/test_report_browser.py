@@ -80,6 +80,15 @@ def test_the_page_never_scrolls_sideways(opened, width, scheme, attack):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_on_a_phone_tables_and_meshes_are_read_without_scrolling_and_cells_say_what_they_are(opened):
+    page = opened(report_page(hostile("calm").result, root="/project"), viewport={"width": 390, "height": 800})
+    regions = page.locator(".scroll")
+    assert regions.count() > 1
+    assert regions.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth + 1).length") == 0
+    said = page.locator("#by-line tbody td").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert said.strip('" ') == "where"
+
+
 def test_search_finds_a_line_and_leads_there(opened):
     page = opened(report_page(large(4)))
     page.keyboard.press("/")
