@@ -1,4 +1,4 @@
-"""What is made while the site is built: the pages of codes, coverage and the API, and the front page's program."""
+"""What is made while the site is built: pages of codes, coverage, the API and the zoo, and the front page's program."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.explain import page
-from shardwise_devtools import api_reference
+from shardwise_devtools import api_reference, zoo_pages
 from shardwise_devtools.sweep.coverage_page import render
 
 COVERAGE = Path(__file__).parent / "coverage.json"
@@ -28,14 +28,14 @@ HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add ``codes.md``, ``codes/SW###.md``, ``coverage.md``, ``reference/*.md`` and ``llms.txt``."""
+    """Add ``codes.md``, ``codes/SW###.md``, ``coverage.md``, ``reference/*.md``, ``zoo/*`` and ``llms.txt``."""
     rows = [f"| [{code.code}](codes/{code.code}.md) | {code.name} | {code.summary} |" for code in CODES.values()]
     table = ["# Diagnostic codes", "", "| code | name | what is wrong |", "| --- | --- | --- |", *rows, ""]
     files.append(File.generated(config, "codes.md", content="\n".join(table)))
     for code in CODES:
         files.append(File.generated(config, f"codes/{code}.md", content=page(code).text))
     files.append(File.generated(config, "coverage.md", content=render(json.loads(COVERAGE.read_text()))))
-    for name, text in api_reference.pages().items():
+    for name, text in {**api_reference.pages(), **zoo_pages.pages(), **zoo_pages.pictures()}.items():
         files.append(File.generated(config, name, content=text))
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
     files.append(File.generated(config, "llms.txt", content=llms_txt(config, pages)))
@@ -64,10 +64,10 @@ def _beginning(page: str) -> tuple[str, str]:
 
 
 def on_page_markdown(markdown: str, **context: object) -> str:
-    """Put the README's program and its finding where a page asks for them."""
+    """Put the README's program and its finding, and links to the zoo's pages, where a page asks for them."""
     found = HEADLINE.search(README.read_text("utf-8"))
     assert found is not None, "README.md has no headline"
-    return markdown.replace("<!-- headline -->", found[1])
+    return markdown.replace("<!-- headline -->", found[1]).replace("<!-- zoo -->", zoo_pages.links("../zoo"))
 
 
 def on_page_content(html: str, **context: object) -> str:

@@ -87,11 +87,11 @@ def zoo(name: str | None, mesh: MeshShape | None, typed: bool, draw: bool, outpu
         return _run(found, sizes)
     if draw or output is not None:
         return _draw(found, sizes, output)
-    click.echo(_typed_code(found, sizes) if typed else "\n".join(_page(found, sizes)))
+    click.echo(typed_code(found, sizes) if typed else "\n".join(_page(found, sizes)))
     return ExitCode.CLEAN
 
 
-def _typed_code(found: Entry, sizes: Mapping[str, int]) -> str:
+def typed_code(found: Entry, sizes: Mapping[str, int]) -> str:
     """The functions that run, with the types that the checker finds: of the last rank, which has a pipeline's loss."""
     from shardwise.host.program import Program
     from shardwise.report.annotated_source import annotated
@@ -153,12 +153,12 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     yield from textwrap.wrap(f"where over an axis of n ranks {told}.", WIDTH)
     yield ""
     misfit = found.program.misfit(sizes)
-    yield from _commands(found, sizes) if misfit is None else [f"Its own sizes do not run so: {misfit}."]
+    yield from commands(found, sizes) if misfit is None else [f"Its own sizes do not run so: {misfit}."]
     yield ""
     yield found.code
 
 
-def _commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
+def commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     """That run it, and that show the type of every line: on the last rank, which has the loss of a pipeline."""
     module, ranks = found.module.__name__, prod(sizes.values())
     mesh = ",".join(f"{axis}={size}" for axis, size in sizes.items())
