@@ -153,6 +153,18 @@ def test_what_a_root_is_taken_of_is_known_by_half_its_power(tp_mesh: Any) -> Non
         assert exponent(large ** (1 / 7)) is None, "no ratio of small numbers"
 
 
+def test_a_clipping_coefficient_of_a_norm_that_is_off_by_a_root_is_refused(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = typed(torch.randn(4, 3), S(0))
+        norm = spmd.all_reduce(x.square().sum(), "tp", src=P, dst=R).sqrt()
+        assert exponent((0.5 / (norm + 1e-6)).clamp(max=1.0)) == 0
+        averaged = spmd.all_reduce(x.square().sum(), "tp", src=P, dst=R, op="avg").sqrt()
+        with pytest.raises(SpmdTypeError, match=r"SW151.*4\*\*\(1/2\) times too large"):
+            (0.5 / (averaged + 1e-6)).clamp(max=1.0)
+        with pytest.raises(SpmdTypeError, match="SW151"):
+            torch.where(averaged > 0.5, 0.5 / averaged, 1.0)
+
+
 def test_a_derivative_of_torch_func_has_the_scale_of_what_is_derived(tp_mesh: Any) -> None:
     def loss(w: Tensor, x: Tensor) -> Tensor:
         return torch.tanh(x @ w).square().sum()

@@ -22,6 +22,7 @@ from shardwise.interop.torch_compat import (
     WRAP_FOR_DERIVATIVE,
     tree_leaves,
 )
+from shardwise.mesh.entry import current_entry
 
 from ..diagnosis.loss_findings import elements_apart
 from ..gradients.gradient_types import root_scale
@@ -73,9 +74,12 @@ def _wrap_basis(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def basis(tensors: Any, *args: object, **kwargs: object) -> object:
         session = checking_session()
+        mesh = current_entry()
         if session is not None and not session.local:
+            # Where ``vmap`` takes a sharded dim apart, each of its elements is one of all, and whole.
+            mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
             for x in tensors:
-                for axis in type_of(x).varying_axes:
+                for axis in (one for one in type_of(x).varying_axes if one not in mapped):
                     located = LocatedCall("jacobian", [("tensor", x)])
                     report(session, located, elements_apart(located.name(0), axis), axis)
         return plain(tensors, *args, **kwargs)

@@ -37,7 +37,9 @@ def scale_rule(
         found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
         return found if isinstance(found, Refusal) else 0
     if _is_held_at_one(rule, givens):
-        return 0
+        # Gradients have whole powers, and so have their norms: behind a root is a norm of something else.
+        rooted = tuple(at for at, given in enumerate(givens) if isinstance(given.exponent, Fraction))
+        return Refusal("SW151", "not homogeneous", rooted[:1]) if rooted else 0
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
     # Indices, targets and masks choose, whatever their scale, beside numbers that are computed with.
