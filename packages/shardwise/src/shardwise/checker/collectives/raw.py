@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.distributed as dist
 
+from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
 from shardwise.interop import alias
 from shardwise.interop.autograd.gradient_origin import origin_after
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.tracing import is_tracing
 from shardwise.interop.tensors.containers import tensors_in
-from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
@@ -54,6 +55,7 @@ from .raw_pieces import Exchange, exchange_of
 from .raw_results import result_type
 from .rearranged_dims import dim_meant
 from .rows_exchanged import order_after
+from .stacked_rows import StackedRows
 
 _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single": "all_gather_into_tensor"}
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
@@ -102,6 +104,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         reducer = _reducer(given) if row.reduces else None
         exchange = exchange_of(row, usual, axis, given, dim_meant() if row.functional else 0, reducer)
         sent = tensors_in(given.get(row.sent))
+        told = 0 if session.collector is None else session.collector.count
         types = _types_sent(session, exchange, given, sent)
         shown = [typed_shape(tensor) for tensor in sent] if is_tracing() else []
         left_out = passages(usual, axis, sent, types, reducer) if row.sent == row.received else []
@@ -114,6 +117,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
             session.unchecked += 1
         received = tensors_in(result if row.functional else given.get(row.received))
         arrivals = _arrivals(session, exchange, given, sent, types, received)
+        if session.collector is not None and session.collector.count > told:
+            _note_stacked(session, exchange, session.collector.added_since(told), types, received)
         early = bool(given.get("async_op")) or usual in _MESSAGES
         reading = [tensor for tensor in sent if row.sent != row.received]
         result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)
@@ -202,6 +207,19 @@ def _receipts(
         return receipt(session, tensor, base, exchange, sent, origin_after(tensor, site, text), of_type)
 
     return [arrived(tensor, base) for tensor, base in zip(received, bases, strict=False)]
+
+
+def _note_stacked(
+    session: CheckSession,
+    exchange: Exchange,
+    findings: Sequence[Finding],
+    types: Sequence[TensorType],
+    received: Sequence[torch.Tensor],
+) -> None:
+    """Pieces that were refused for the dim that they lie along may still be taken apart again."""
+    if [finding.code for finding in findings] == ["SW212"] and len(received) == 1:
+        origin = Origin(user_site(1), f"gathered over {exchange.axis!r} by this {exchange.name}")
+        session.stacked[received[0]] = StackedRows(exchange, types[0], origin, findings)
 
 
 def _ordered(name: str, given: Mapping[str, object]) -> object:

@@ -192,6 +192,9 @@ def parting(op: str, handler: Handler) -> Handler:
         along = dim if dim.__class__ is int and isinstance(x, torch.Tensor) and x.ndim > 1 else 0
         if not session.local:
             _note_cut(result, None if op == "unbind" else along)
+            stacked = _stacked_in(session, x)
+            if stacked is not None and op != "unbind" and stacked.take_apart(session, x, result, along):
+                return result
         if dim.__class__ is not int or not isinstance(x, torch.Tensor) or not _may_be_shared_out(x, len(result)):
             return result
         made = RankPieces(result)
@@ -199,6 +202,14 @@ def parting(op: str, handler: Handler) -> Handler:
         return made
 
     return handle
+
+
+def _stacked_in(session: CheckSession, x: object) -> Any:
+    known: Any = session.stacked
+    if not known or not isinstance(x, torch.Tensor):
+        return None
+    with no_torch_function():
+        return known.get(x)
 
 
 _cuts: Any = WeakIdKeyDictionary()
