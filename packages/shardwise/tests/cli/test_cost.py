@@ -118,7 +118,7 @@ def test_plan_cost_and_report_ask_one_model_of_the_links(tmp_path, monkeypatch):
     assert said["axes"]["tp"]["time_s"] == pytest.approx(3 * planned)
     assert run(main, ["check", "step.py", "--mesh", "dp=2,tp=4", "--html", "x.html"]).exit_code in (0, 1)
     page = (tmp_path / "x.html").read_text()
-    assert f'<td class="number">{duration(3 * planned)}</td>' in page
+    assert f'class="number">{duration(3 * planned)}</td>' in page
     assert "tp: 400 GB/s, 2 us a message." in page
     assert "dp: 50 GB/s." in page
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -175,6 +177,14 @@ def device_mesh():
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
     yield init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
     dist.destroy_process_group()
+
+
+def test_a_mesh_of_jax_is_drawn_with_the_ids_of_its_devices_as_ranks():
+    ids = np.arange(8).reshape(4, 2).T
+    devices = np.array([SimpleNamespace(id=int(rank)) for rank in ids.flat], dtype=object).reshape(ids.shape)
+    text = str(draw(SimpleNamespace(axis_names=("dp", "tp"), devices=devices)))
+    assert text.startswith("mesh dp=2, tp=4: 8 ranks")
+    assert "│ 1 │ 3 │ 5 │ 7 │" in text
 
 
 def test_a_device_mesh_is_drawn(device_mesh):

@@ -171,9 +171,10 @@ def _hidden(line: CollectiveLine, lines: Sequence[CollectiveLine]) -> str:
     apart = sum(one.seconds for one in others)
     if not line.waits or not apart:
         return ""
-    names = ", ".join(dict.fromkeys(one.over for one in others))
+    names = list(dict.fromkeys(one.over for one in others))
+    busy = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} busy"
     most = duration(min(line.seconds, apart))
-    return f"waited for at once; started early (async_op=True), {most} of it could pass while {names} is busy"
+    return f"waited for at once; started early (async_op=True), {most} of it could pass while {busy}"
 
 
 def _cheaper(line: CollectiveLine) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh
-from shardwise.mesh.given import mesh_of
+from shardwise.mesh.given import is_mesh, mesh_of
 from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
 from shardwise.mesh.names import NamedAxis
@@ -110,7 +110,7 @@ def _maker(
         return lambda limit: layout_picture(x.layout, name=repr(x), limit=limit)
     if _is_tensor(x):
         return _of_tensor(x, mesh, names)
-    if isinstance(x, (Mapping, CurrentMesh)) or hasattr(x, "mesh_dim_names"):
+    if isinstance(x, Mapping) or is_mesh(x):
         layouts = {repr(axis): axis.layout for axis in _axes_of(x)}
         if highlight is not None and highlight not in layouts:
             raise SpmdValueError(

@@ -114,6 +114,12 @@ def _read(axes: object) -> _Parts:
     return parts
 
 
+def is_mesh(value: object) -> bool:
+    """A mesh of torch, of JAX or one of ours; other values may be read as one, as a dict of process groups."""
+    torchs, jaxs = ("mesh_dim_names", "get_group"), ("axis_names", "devices")
+    return isinstance(value, CurrentMesh) or any(all(hasattr(value, one) for one in has) for has in (torchs, jaxs))
+
+
 def _axes_of_devices(mesh: Any) -> dict[str, MeshAxis]:
     """Those of a ``jax.sharding.Mesh``: an array of devices with a name for each dim; a device's ``id`` is its rank."""
     ids = [device.id for device in mesh.devices.flat]
