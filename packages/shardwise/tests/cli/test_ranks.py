@@ -218,6 +218,12 @@ RIGHT = {
         "total = torch.tensor([float(rank)])\ndist.reduce(total, dst=0)\nassert rank or total.item() == 6\n"
         "part = torch.empty(1)\ndist.reduce_scatter_tensor(part, torch.arange(4.0))\nassert part.item() == 4 * rank\n"
     ),
+    "what all have attends to what varies": (
+        "attend = nn.MultiheadAttention(4, 2)\nspmd.assert_type(list(attend.parameters()), {'dp': R, 'tp': R})\n"
+        "query = spmd.assert_type(torch.ones(2, 1, 4), {'dp': R, 'tp': R})\n"
+        "memory = spmd.assert_type(torch.full((3, 1, 4), float(rank)), {'dp': V, 'tp': V})\n"
+        "seen, _ = attend(query, memory, memory, need_weights=False)\n"
+    ),
     "logging on one rank": "if rank == 0:\n    print(x.sum().item())\n",
     "a group of their own, made by its members alone": (
         "mine = dist.new_group([rank // 2 * 2, rank // 2 * 2 + 1], use_local_synchronization=True)\n"

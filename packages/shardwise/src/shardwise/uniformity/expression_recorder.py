@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -146,9 +146,7 @@ class ExpressionRecorder(TorchFunctionMode):
             digest = _IN_PART + digest
         for at, one in enumerate(outputs):
             self._put(one, f"{digest}.{at}" if len(outputs) > 1 else digest)
-        # A refused draw leaves no type, and what it drew for has one.
-        typed = [*outputs, *(leaf for leaf, _ in operands[:1] if state or op == "backward")]
-        groups = tuple(dict.fromkeys(group for one in typed for group in self._equal(one)))
+        groups = self._told_equal(outputs, operands[0][0] if operands and (state or op == "backward") else None)
         # Without autograd ranks may share out work on gradients, each with other ones at the same line.
         shared_out = digest.startswith(_IN_PART) and not torch.is_grad_enabled()
         if groups and not shared_out:
@@ -189,14 +187,28 @@ class ExpressionRecorder(TorchFunctionMode):
             if digest != UNKNOWN and not _is_wrapped(x):
                 self._communicated.discard(storage_key(x))
 
-    def _equal(self, x: torch.Tensor) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The axes along which ``x`` is R or I, with the ranks that share it."""
+    def _told_equal(
+        self, outputs: Sequence[torch.Tensor], first: torch.Tensor | None
+    ) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The axes along which a call makes what is equal on all ranks.
+
+        ``first``  the operand that a draw is for: where it is refused, its result has no type. Attention may draw as
+                   well; of what all ranks have and what varies it makes what varies.
+        """
+        equal = [group for one in outputs for group in self._equal(one)]
+        if first is not None:
+            types = [type_of(one) for one in outputs]
+            equal += self._equal(first, {axis for type in types for axis in type.axes if not type.get(axis).is_unknown})
+        return tuple(dict.fromkeys(equal))
+
+    def _equal(self, x: torch.Tensor, told: Set[object] = frozenset()) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The axes along which ``x`` is R or I, but for those of ``told``, with the ranks that share it."""
         type = type_of(x)
         if type.ground.is_constant:
             return ()
         found = []
         for axis, place in zip(type.axes, type.placements, strict=True):
-            if place.is_equal:
+            if place.is_equal and axis not in told:
                 group = self._group(axis)
                 if group is not None:
                     found.append(group)
