@@ -1615,4 +1615,25 @@ BUGS = [
         TRAINED,
     ),
     Bug("moco", "forward goes past DDP", "model(im_q=im_q", "model.module(im_q=im_q", TRAINED),
+    Bug(
+        "detr_count",
+        "boxes are counted on each rank alone",
+        "            dist.all_reduce(num_boxes)\n",
+        "            num_boxes *= get_world_size()\n",
+        "loss|gradient of ",
+    ),
+    Bug(
+        "detr_count",
+        "boxes of the first images",
+        "targets[share])",
+        "targets[: 4 // world])",
+        "loss|gradient of |input",
+    ),
+    Bug(
+        "detr_count",
+        "the count is a sum",
+        "num_boxes / get_world_size(), min=1",
+        "num_boxes, min=1",
+        CLIP,
+    ),
 ]

@@ -28,6 +28,7 @@ from ..distance.value_comparison import Entries, ValueComparison, Verdict
 from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
+from .listed_samples import ListedSamples
 from .local_training import trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
@@ -71,6 +72,7 @@ class ObservedComparison:
         """Losses of the run on one rank that a rank's loss of another line has been compared with."""
         self._micro_batches = MicroBatches(ranks, alone, steps)
         self._initial = [_before_parameters(run) for run in (*ranks, alone)]
+        self._listed = ListedSamples(ranks, alone)
         self._unexplained_inputs: set[tuple[str, int]] = set()
         """Modules in evaluation, with the numbers of their calls, whose inputs no layout explains."""
         self._found_inputs = False
@@ -164,7 +166,8 @@ class ObservedComparison:
     def _whole(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> Verdict:
         there = self._alone.get(key) or self.loss_of_another_line(key, min(pieces))
         if not isinstance(there, Record) or there.value is None:
-            return NotCompared(key, first.claim, "the run on one rank does not have it")
+            listed = key.kind == "input" and self._listed.explain(key)
+            return "equal" if listed else NotCompared(key, first.claim, "the run on one rank does not have it")
         expected = there.value
         axes = self._axes_of(pieces)
         if key.kind == "read":
@@ -179,7 +182,9 @@ class ObservedComparison:
             return NotCompared(key, first.claim, "on one rank it arises at another line, and is another one")
         if key.kind == "loss" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
-        if key.kind == "input" and (counted_anew(pieces, axes, expected) or self._is_padded(key, pieces, there)):
+        if key.kind == "input" and (
+            counted_anew(pieces, axes, expected) or self._is_padded(key, pieces, there) or self._listed.explain(key)
+        ):
             return "equal"
         if key.kind == "input":
             self._unexplained_inputs.add((_module_of(key), key.nth))
