@@ -29,6 +29,7 @@ Examples:
   shardwise draw --mesh pp=2,dp=4,tp=8 --highlight dp --nodes 8  the mesh itself
   shardwise draw "(2,4):(8,1)"                                  a layout as an index map
   shardwise draw "all_gather S(0) -> R" --mesh tp=4             before and after, and who needs what
+  shardwise draw "P(max)"                                       a type along one axis, and its gradient
   shardwise draw types                                          the five types and their duals
   shardwise draw transitions                                    every way from one type to another
 """
@@ -143,6 +144,7 @@ def _drawing(
 ) -> Drawing:
     from shardwise.drawing.drawing import Drawing
     from shardwise.drawing.subjects import draw as drawn
+    from shardwise.drawing.subjects import is_placement
     from shardwise.drawing.type_pictures import five_types, transition_table
 
     is_type = subject is not None and "[" in subject and not _LAYOUT.match(subject)
@@ -166,10 +168,10 @@ def _drawing(
         return drawn(sizes, highlight=highlight, node_size=nodes, limit=limit)
     if _LAYOUT.match(subject):
         return drawn(_layout(subject), limit=limit)
-    if "[" not in subject and "->" not in subject:
+    if "[" not in subject and "->" not in subject and not is_placement(subject):
         raise click.UsageError(
-            f"{subject!r} is nothing that is drawn: write a type like 'f32[8, 16@tp]', a layout like '(2,4):(8,1)', a "
-            "transition like 'all_gather S(0) -> R', or types or transitions; leave it out for the mesh"
+            f"{subject!r} is nothing that is drawn: write a type like 'f32[8, 16@tp]' or P, a layout like "
+            "'(2,4):(8,1)', a transition like 'all_gather S(0) -> R', types or transitions; leave it out for the mesh"
         )
     return drawn(subject, mesh=sizes, names=names, local=local, limit=limit)
 

@@ -17,7 +17,7 @@ from shardwise.mesh.normalize import (
     sharding_axes,
 )
 from shardwise.types.notation import TypedShape
-from shardwise.types.placement import AxisPlacement, PerMeshAxisLocalSpmdType, Shard, V
+from shardwise.types.placement import PerMeshAxisLocalSpmdType, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.spmd_type import SpmdType
 from shardwise.types.tensor_type import TensorType
@@ -26,7 +26,6 @@ from .drawing import Drawing
 from .shards import sharded_picture
 from .subjects import draw
 from .tensors import LIMIT
-from .type_pictures import type_along_an_axis
 
 LEAST_LENGTH = 2
 """Of the one dim of a tensor of which nobody says how many it has."""
@@ -50,9 +49,7 @@ def _html_of(value: object) -> str | None:
     if isinstance(value, PartitionSpec):
         spec = normalize_partition_spec(value)
         return _smallest_html(TensorType.of(dict.fromkeys(sharding_axes(spec), V), spec), repr(value))
-    if isinstance(value, (PerMeshAxisLocalSpmdType, Shard)):
-        return _scrolled(Drawing(lambda limit: type_along_an_axis(value), LIMIT))
-    return None if isinstance(value, AxisPlacement) else _scrolled(draw(value))
+    return _scrolled(draw(value))
 
 
 def _scrolled(drawing: Drawing) -> str:

@@ -18,6 +18,7 @@ from shardwise.mesh.program import mesh_at_hand
 from shardwise.op_rules.transitions import TRANSITIONS, Transition
 from shardwise.planner.plans import Plan
 from shardwise.types.notation import TypedShape, parse
+from shardwise.types.placement import KINDS, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard
 from shardwise.types.spec import entry_axes
 
 from .drawing import Drawing
@@ -30,10 +31,12 @@ from .shards import sharded_picture
 from .spread_tensor import MeshPoint
 from .tensors import LIMIT, element_grid
 from .transition_pictures import transition_picture
+from .type_pictures import type_along_an_axis
 
 _TRANSITION = re.compile(r"\s*(?P<op>[a-z_]+)\s+(?P<src>[^\s>]+)\s*->\s*(?P<dst>\S+)\s*")
+_PLACEMENT = re.compile(rf"[RIVP]|P\((?:{'|'.join(KINDS)})\)|S\(-?\d{{1,3}}\)")
 _DRAWN = (
-    "a tensor, a type (typeof(x), or text like 'f32[8, 16@tp] {dp: R}'), a mesh, an axis, a layout, a plan, or a "
+    "a tensor, a type (typeof(x), P, or text like 'f32[8, 16@tp] {dp: R}'), a mesh, an axis, a layout, a plan, or a "
     "transition like 'all_gather S(0) -> R'"
 )
 
@@ -102,6 +105,8 @@ def _maker(
     if isinstance(x, Plan):
         axes = _axes_of(mesh, TypedShape(x.dtype, x.shape, x.src))
         return lambda limit: plan_picture(x, axes, limit=limit)
+    if isinstance(x, (PerMeshAxisLocalSpmdType, Shard)):
+        return lambda limit: type_along_an_axis(x)
     if isinstance(x, Transition):
         return lambda limit: transition_picture(x)
     if isinstance(x, (Layout, IndexMap)):
@@ -139,12 +144,23 @@ def _axes_of(mesh: object, typed: TypedShape | None = None) -> list[NamedAxis]:
 
 
 def _of_text(text: str, axes: Sequence[NamedAxis], names: Sequence[str] | None, *, local: bool) -> Maker:
+    if is_placement(text):
+        return _maker(_placement(text), None, None, None, None, None)
     found = _TRANSITION.fullmatch(text)
     if found is not None:
         row = _transition(text, found)
         count = (axes[-1].size(),) if axes else ()
         return lambda limit: transition_picture(row, *count, src=found["src"], dst=found["dst"])
     return _of_type(parse(text, {repr(axis): axis for axis in axes}), axes, names, local=local)
+
+
+def is_placement(text: str) -> bool:
+    """``R``, ``I``, ``V``, ``P``, ``P(max)`` or ``S(0)``."""
+    return _PLACEMENT.fullmatch(text) is not None
+
+
+def _placement(text: str) -> PerMeshAxisSpmdType:
+    return Shard(int(text[2:-1])) if text[0] == "S" else PerMeshAxisLocalSpmdType(text)
 
 
 def _transition(text: str, found: re.Match[str]) -> Transition:

@@ -66,7 +66,7 @@ def senders(row: Transition, ranks: int) -> list[tuple[int, int]]:
     for target, needed in enumerate(after):
         pieces = {symbol.piece for symbol in needed if not symbol.is_zero}
         own = {symbol.piece for symbol in before[target]}
-        alone = row.reads != "P" or row.op in ("convert", "reinterpret")
+        alone = not row.reads.startswith("P") or row.op in ("convert", "reinterpret")
         for source, held in enumerate(before):
             has = pieces & {symbol.piece for symbol in held}
             if source == target or (has and not (alone and has <= own)):

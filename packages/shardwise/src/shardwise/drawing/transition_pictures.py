@@ -19,6 +19,7 @@ _MEANS = {
     "P": ("addends of a sum",),
     "S": ("each a piece",),
 }
+_OF_ANOTHER_REDUCTION = ("each is one", "of its operands")
 
 
 def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", dst: str = "") -> Picture:
@@ -32,17 +33,19 @@ def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", ds
     before, after = _squares(ranks, src, dst) if exchanges else _rows(row, ranks)
     pairs = [(s, t) for s in range(ranks) for t in range(ranks)] if exchanges else senders(row, ranks)
     rows: tuple[tuple[Block, ...], ...] = (
-        (Words((src, *_MEANS.get(row.src[0], ())), Look.STRONG), *before),
+        (Words((src, *_means(row.src)), Look.STRONG), *before),
         (Arrow((row.op,), across=False, tall=2), *[Words(())] * ranks),
-        (Words((dst, *_MEANS.get(row.dst[0], ())), Look.STRONG), *after),
+        (Words((dst, *_means(row.dst)), Look.STRONG), *after),
     )
     block = Matrix(rows, gap=1)
     moved = [(source, target) for source, target in pairs if source != target]
     needs = {target: [source for source, other in moved if other == target] for target in range(ranks)}
     receives = "; ".join(f"rank {t} from {', '.join(map(str, s))}" for t, s in needs.items() if s)
     notes = [_backward(row, src, dst), f"law: {row.law}"]
-    if row.reads == "P" and not exchanges:
-        notes.insert(0, f"{LETTERS[0]} = {' + '.join(Symbol(0, rank).text for rank in range(ranks))}, and so on")
+    if row.reads.startswith("P") and not exchanges:
+        terms = [Symbol(0, rank).text for rank in range(ranks)]
+        combined = " + ".join(terms) if row.reduction == "sum" else f"{row.reduction}({', '.join(terms)})"
+        notes.insert(0, f"{LETTERS[0]} = {combined}, and so on")
     notes.append(f"data goes to {receives}" if receives else "no data moves between ranks")
     if of_all > ranks:
         notes.append(f"{ranks} of {of_all} ranks are drawn; the others do the same")
@@ -55,6 +58,10 @@ def transition_picture(row: Transition, ranks: int = RANKS, *, src: str = "", ds
         tuple(notes),
         tuple(Transfer(("before", s), ("after", t)) for s, t in pairs),
     )
+
+
+def _means(letter: str) -> tuple[str, ...]:
+    return _MEANS.get(letter, _OF_ANOTHER_REDUCTION)
 
 
 def _backward(row: Transition, src: str, dst: str) -> str:

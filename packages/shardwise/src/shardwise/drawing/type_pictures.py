@@ -105,6 +105,7 @@ def transition_table() -> Picture:
             "↩ what the gradient takes; V / S: V, or S(i) where the piece's place is known",
             "* is rarely meant in forward code and needs expert_mode=True; dashed: nothing else leads there",
             "all_reduce and reduce_scatter also take V, and read it as P",
+            "all_reduce and reduce_scatter take P(max) and P(min) as they take P; no gradient goes through",
         ),
     )
 

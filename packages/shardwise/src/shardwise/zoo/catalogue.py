@@ -110,7 +110,7 @@ def entry(name: str) -> Entry:
     Errors: SW905 if there is none, with those whose names are near.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 3, 0.4)
+        near = difflib.get_close_matches(name.lower(), names(), 3, 0.4)
         raise SpmdValueError(
             f"the zoo has no {name!r}",
             code="SW905",
