@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import resource
 import subprocess
 import sys
 
@@ -23,6 +25,12 @@ def said(result):
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
     return " ".join(result.stderr.split())
+
+
+def said_by(done):
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def test_what_is_no_file_of_a_script_is_named_as_what_it_is(project):
@@ -101,6 +109,29 @@ def test_a_full_disk_behind_standard_output_is_told(project, words):
     assert done.returncode == 2
     assert done.stderr.endswith("output cannot be written (No space left on device), so there is no report\n")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("option", ["--html", "--schedule", "--baseline"])
+def test_what_an_option_has_written_is_kept_where_a_full_disk_takes_no_more(project, option):
+    more = ["--write-baseline"] if option == "--baseline" else []
+    command = [sys.executable, "-m", "shardwise", "check", project.write(MISTAKE, typed=True), option, "file", *more]
+    subprocess.run(command, capture_output=True, timeout=120, check=False)
+    before, there = (project.folder / "file").read_bytes(), sorted(os.listdir(project.folder))
+    nothing = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=nothing)
+    assert "file too large" in said_by(done).lower()
+    assert (project.folder / "file").read_bytes() == before
+    assert sorted(os.listdir(project.folder)) == there
+
+
+@pytest.mark.processes
+def test_that_temporary_files_have_no_room_is_told(project):
+    name = project.write("import torch.distributed as dist\ndist.init_process_group()\n")
+    nothing = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    command = [sys.executable, "-m", "shardwise", "verify", name, "--mesh", "dp=2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=nothing)
+    assert "there is no room for temporary files" in said_by(done)
 
 
 @pytest.mark.processes

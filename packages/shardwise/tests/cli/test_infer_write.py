@@ -12,9 +12,11 @@ from typing import Any
 import libcst as cst
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
+from shardwise.cli.main import main
 from shardwise.verifier.records.expressions import paths_to
 
 pytestmark = pytest.mark.processes
@@ -222,3 +224,18 @@ def test_before_the_program_s_own_wrapper_is_made_the_name_stands_for_what_it_wr
     assert (path, before, name) == (".module[1].bias", "[1].bias", "module.1.bias")
     ((path, before, _),) = paths_to(inner, inner[1].bias)
     assert (path, before) == ("[1].bias", "")
+
+
+def test_a_file_that_cannot_be_written_is_not_said_to_be(tmp_path, monkeypatch):
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    script = "import torch\ntorch.nn.Linear(2, 2)(torch.ones(2, 2)).sum().backward()\n"
+    (tmp_path / "train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.copymode", full)
+    done = CliRunner().invoke(main, ["infer", "train.py", "--mesh", "dp=2", "--write"])
+    assert done.exit_code == 2
+    assert "No space left on device; it is as it was" in done.stderr
+    assert "written into" not in done.stdout
+    assert (tmp_path / "train.py").read_text() == script

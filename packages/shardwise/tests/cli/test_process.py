@@ -175,6 +175,34 @@ def test_a_command_that_is_ended_leaves_no_process_and_no_file(project, tmp_path
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "words", [("check", "--world-size", "2", "--ranks", "all"), ("verify", "--mesh", "dp=2")], ids=["ranks", "verify"]
+)
+def test_a_command_that_is_ended_as_it_starts_its_ranks_leaves_no_file_and_no_verdict(
+    project, tmp_path_factory, monkeypatch, words, number
+):
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background ignore it
+    project.write(RANKS_WAITING)
+    command, *options = words
+    try:
+        with start(project.folder, command, "train.py", *options) as process:
+            try:
+                while process.poll() is None and not list(scratch.glob("shardwise-*")):
+                    time.sleep(0.01)
+                process.send_signal(number)
+                _, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.returncode == 2, err
+    assert list(scratch.iterdir()) == []
+
+
 POOL = """
 import os, sys, time
 from shardwise.host.worker_pool import worker_pool

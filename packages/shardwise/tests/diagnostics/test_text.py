@@ -2,6 +2,7 @@
 
 import linecache
 import re
+import shlex
 import textwrap
 
 import pytest
@@ -457,3 +458,10 @@ def test_what_an_inconclusive_run_lacks_is_told(coverage, said):
     told = [line for line in render_result(result, root=ROOT).splitlines() if line.startswith("without a type: ")]
     assert result.inconclusive
     assert [said in line for line in told] == ([True] if said else [])
+
+
+def test_a_command_that_is_told_can_be_pasted_whatever_the_names_are():
+    told = RunResult(script="my 'train'.py", mesh="<b>dp</b>=2, t p=2").command("infer")
+    assert shlex.split(told) == ["shardwise", "infer", "my 'train'.py", "--mesh", "<b>dp</b>=2,t p=2"]
+    told = RunResult(script="train.py", mesh="dp=2, tp=2").command("infer")
+    assert told == "shardwise infer train.py --mesh dp=2,tp=2"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
@@ -127,7 +128,7 @@ def write(drawing: Drawing, output: Path, width: int | None = None) -> None:
         drawing.text(width or TEXT_COLUMNS) + "\n" if kind == "text" else getattr(drawing, kind)(*filter(None, [width]))
     )
     try:
-        output.write_text(text, "utf-8")
+        write_whole(output, text.encode())
     except OSError as error:
         raise click.UsageError(f"{output} cannot be written: {error.strerror}") from None
     click.echo(f"{output}: {drawing.picture().title}", err=True)

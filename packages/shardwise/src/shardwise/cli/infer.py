@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from shardwise.verifier.records.failure import Failure
     from shardwise.verifier.records.record import RankRun
 
+    from .runs.infer_edits import Edits
+
 SCHEMA = "shardwise.infer/1"
 HEADINGS = {"parameter": "parameters", "buffer": "buffers", "input": "inputs", "module": "what modules give"}
 EPILOG = """\b
@@ -101,14 +103,17 @@ def infer(
         renamed = tuple(one.renamed(names) for one in types)
         inference = Inference(str(subject), shown, math.prod(axes.values()), renamed, failure)
         edits = edits_of(types, sites) if (diff or write) and failure is None else None
+        refused = None if edits is None or not write else _refusal(edits)
+        written = write and refused is None
         if form == "json":
-            click.echo(json.dumps({**_as_dict(inference), **({} if edits is None else edits.as_dict(write))}, indent=2))
+            told = {**_as_dict(inference), **({} if edits is None else edits.as_dict(written))}
+            click.echo(json.dumps(told, indent=2))
         else:
-            click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(write))]))
-        if edits is not None and write:
-            write_edits(edits.files)
-            if edits.files and form == "text":
-                click.echo(f"next: {_next_command(module, words, shown, types)}")
+            click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(written))]))
+        if refused is not None:
+            raise refused
+        if edits is not None and written and edits.files and form == "text":
+            click.echo(f"next: {_next_command(module, words, shown, types)}")
         if failure is not None or not types:
             return ExitCode.BROKEN
         return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
@@ -139,6 +144,15 @@ def _next_command(module: str | None, words: Sequence[str], mesh: str, types: Se
     sharded = any(str(place).startswith("S(") for one in types for place in (one.axes or {}).values())
     options = ["--mesh", mesh, *(["--global"] if sharded else [])]
     return shlex.join(["shardwise", "check", *script, *options, *(["--", *arguments] if arguments else [])])
+
+
+def _refusal(edits: Edits) -> click.UsageError | None:
+    """Write the files; why that is not possible, if it is not."""
+    try:
+        write_edits(edits.files)
+    except click.UsageError as refused:
+        return refused
+    return None
 
 
 def _lines(inference: Inference) -> Iterator[str]:

@@ -21,11 +21,12 @@ from shardwise.diagnostics.error_text import shortened
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.printing.printable import clean
 from shardwise.diagnostics.result import ExitCode
+from shardwise.host.launcher import is_launched
 from shardwise.host.no_run import NoProgram
 
 from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
 from .runs import guard
-from .runs.streams import is_no_room, open_closed_streams
+from .runs.streams import is_no_room, is_no_temporary_folder, open_closed_streams
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -109,6 +110,8 @@ class FrontDoor(click.Group):
         out = sys.stdout
         try:
             _require_folder()
+            if started is not None and not is_launched():  # a launcher does not wait for what its ranks clear up
+                guard.ends_by_request()
             code = super().main(*args, **{**options, "standalone_mode": False, "obj": started})
         except click.ClickException as error:
             _complain(error)
@@ -125,6 +128,11 @@ class FrontDoor(click.Group):
         except Exception as error:
             if is_no_room(error):
                 click.echo(f"shardwise: output cannot be written ({error.strerror}), so there is no report", err=True)
+            elif is_no_temporary_folder(error):
+                click.echo(
+                    f"shardwise: there is no room for temporary files ({error.strerror}): say in TMPDIR where there is",
+                    err=True,
+                )
             else:
                 traceback.print_exc()
                 click.echo("shardwise: this is a failure of shardwise itself, not of the program", err=True)

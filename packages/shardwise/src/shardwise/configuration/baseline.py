@@ -19,6 +19,8 @@ from shardwise.diagnostics.excerpt import source_line
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.printing.printable import safe_str
 
+from .whole_file import write_whole
+
 SCHEMA = "shardwise.baseline/1"
 
 
@@ -94,7 +96,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     ]
     text = json.dumps({"schema": SCHEMA, "findings": entries}, indent=2, ensure_ascii=False)
     try:
-        path.write_text(text + "\n", "utf-8")
+        write_whole(path, f"{text}\n".encode())
     except OSError as error:
         raise SpmdValueError(f"cannot write {path}: {(error.strerror or str(error)).lower()}", code="SW905") from None
     return counts.total()

@@ -179,7 +179,7 @@ class RunResult:
     def command(self, name: str) -> str:
         """The command that runs this program on a mesh: that of the command line, else the program's own."""
         script = self.script if self.script.startswith("-m ") else shlex.quote(self.script)
-        mesh = (self.mesh or self.own_mesh).replace(", ", ",") or "dp=2"
+        mesh = shlex.quote((self.mesh or self.own_mesh).replace(", ", ",") or "dp=2")
         return f"shardwise {name} {script if self.script else 'SCRIPT'} --mesh {mesh}"
 
     @property

@@ -1,7 +1,7 @@
 """How a script runs as one rank on this machine: torchrun's environment, devices that are not there.
 
 a script                   program, overlay, no_run, blame
-its ranks                  torchrun, launcher, program_ranks, worker_pool
+its ranks                  torchrun, launcher, program_ranks, worker_pool, forking
 devices                    devices, redirected_calls, cuda_stand_ins, accelerator_seeds, gpu_kernels,
                            synced_batch_norm
 what is changed in it      attribute_patch, interpreter_state, module_loading, module_calls

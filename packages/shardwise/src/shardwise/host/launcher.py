@@ -27,6 +27,11 @@ class LaunchedRank:
     node: int = 0
 
 
+def is_launched() -> bool:
+    """A launcher has started this process, as far as its variables say."""
+    return all(name in os.environ for name in NEEDED) and os.environ.get(RUN_ID) != OWN_RUN
+
+
 def launched_rank(*, alone: bool = False) -> LaunchedRank | None:
     """The rank that this process is, in a job of several; None if no launcher has started it.
 
@@ -35,7 +40,7 @@ def launched_rank(*, alone: bool = False) -> LaunchedRank | None:
     Errors: SW903 for variables of a launcher that are no numbers, or contradict each other.
     """
     said = os.environ
-    if not all(name in said for name in NEEDED) or said.get(RUN_ID) == OWN_RUN:
+    if not is_launched():
         return None
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if not 0 <= rank < size:

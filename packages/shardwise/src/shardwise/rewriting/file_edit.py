@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import io
-import os
-import shutil
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.source_location import lines_of
 
 
@@ -34,18 +32,7 @@ class FileEdit:
 
     def write(self) -> None:
         """Put the new text into the file, or leave it as it is. Errors: OSError."""
-        target = self.path.resolve()  # of a link, what it leads to
-        text = self.after.encode(_encoding(target.read_bytes()))
-        part = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with part.open("xb") as file:
-                file.write(text)
-            shutil.copymode(target, part)
-            part.replace(target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
+        write_whole(self.path, self.after.encode(_encoding(self.path.read_bytes())))
 
 
 def read_source(path: Path) -> str:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.formats import from_json
 from shardwise.diagnostics.result import RunResult
@@ -35,11 +36,9 @@ def file_of(command: Sequence[str], folder: Path) -> Path:
 def keep(text: str, command: Sequence[str], folder: Path) -> None:
     """Write the JSON of a run; whoever has no place for it goes without."""
     file = file_of(command, folder)
-    part = file.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, "utf-8")
-        part.replace(file)
+        write_whole(file, text.encode())
 
 
 def last_run(command: Sequence[str], folder: Path) -> RunResult | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.printing.limits import counted
 
@@ -40,7 +41,7 @@ class SessionReport:
         }
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            write_whole(self._file, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode())
         except OSError as error:
             self._written = f"cannot write {self._file}: {(error.strerror or str(error)).lower()}"
             session.exitstatus = pytest.ExitCode.USAGE_ERROR

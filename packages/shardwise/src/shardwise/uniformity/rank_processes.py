@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.host.forking import signals_held
 
 from .calls import CutOff, End, Ending, Trace, TracedCall, Wait
 from .expressions import EqualValue
@@ -186,11 +187,11 @@ class Coordinator:
         args = (self.run, rank, theirs, self._output(rank), lifeline, ours)
         process = context.Process(target=_rank_main, args=args, daemon=True)
         sys.stderr.flush()
-        with warnings.catch_warnings():
+        with signals_held(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks in processes with threads
             process.start()
-        theirs.close()
-        self._running[rank] = _Running(process, pipe, time.monotonic())
+            theirs.close()
+            self._running[rank] = _Running(process, pipe, time.monotonic())
 
     def _hear(self, rank: int) -> None:
         one = self._running[rank]
@@ -358,7 +359,9 @@ class Coordinator:
 
 
 def _rank_main(run: Run, rank: int, pipe: Connection, output: Path, lifeline: int, parents_end: int) -> None:
-    os.setsid()  # a Ctrl-C reaches the parent, who passes it on
+    # A Ctrl-C reaches the parent, who passes it on; before the program runs there is nothing to be said of it.
+    os.setsid()
+    signal.signal(signal.SIGINT, lambda number, frame: LEAVE(1))
     os.close(parents_end)
     threading.Thread(target=_die_with_parent, args=(lifeline, output.parent), daemon=True).start()
     _write_to(output)

@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.host.forking import signals_held
 from shardwise.host.torchrun import TorchrunJob
 from shardwise.interop.tensors.parcels import packed
 from shardwise.mesh.entry import set_current_entry
@@ -118,13 +119,13 @@ def run_processes(
                 ours, theirs = context.Pipe()
                 world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write, start)
                 process = context.Process(target=_rank_main, args=(world, theirs, fn, args), daemon=True)
-                with warnings.catch_warnings():
+                with signals_held(), warnings.catch_warnings():
                     # Python 3.12 warns about forks of processes with threads; ours start no work before they fork.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     process.start()
-                theirs.close()
-                ranks.append(process)
-                connections.append(ours)
+                    theirs.close()
+                    ranks.append(process)
+                    connections.append(ours)
             return _collect(ranks, connections, world_size, timeout_s, still_s, Path(folder), ended_early)
         finally:
             for process in ranks:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import BinaryIO
 
 from shardwise.diagnostics.finding import Finding
@@ -57,6 +58,23 @@ class _Fork:
     checked: Callable[[], int] | None = None
 
 
+def ends_by_request() -> None:
+    """From here on a request to terminate (a closed terminal, a job at its end) is to this process what Ctrl-C is, so
+    that no temporary file stays. What it forks dies of the request, as if nothing had been said here.
+    """
+    asked = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == asked:
+            raise KeyboardInterrupt
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
+
+
 def guarded() -> Death | None:
     """Go on in a fork, where this gives None. Here it gives the fork's death, or exits as the fork has exited."""
     if not hasattr(signal, "sigwaitinfo"):
@@ -69,6 +87,7 @@ def guarded() -> Death | None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     fork = os.fork()
     if fork == 0:
+        ends_by_request()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(told)
         os.close(held)

@@ -57,6 +57,8 @@ def check_ranks(
         outcomes = coordinator.collect()
     results = {rank: _result(outcome, program) for rank, outcome in outcomes.items()}
     traces = [outcome.trace for outcome in outcomes.values()]
+    if not outcomes:  # interrupted before one was started
+        raise KeyboardInterrupt
     found = () if coordinator.interrupted else compare(traces)
     results, found = _with_congruence(outcomes, results, found)
     _tell_failures(outcomes)

@@ -209,7 +209,8 @@ def signals(interrupted: threading.Event) -> Iterator[None]:
         interrupted.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    hangs_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, *hangs_up)}
     try:
         yield
     finally:

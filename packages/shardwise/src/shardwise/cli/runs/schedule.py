@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
@@ -37,7 +38,7 @@ def write_schedule(path: str, traces: Sequence[Trace], result: RunResult) -> Non
     """Write the file. A usage error if that is not possible."""
     lines = list(schedule_lines(traces, result.findings))
     try:
-        Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_whole(Path(path), "".join(f"{line}\n" for line in lines).encode())
     except OSError as error:
         raise click.UsageError(f"--schedule {path}: cannot be written ({error.strerror})") from None
     if result.stopped is not None:

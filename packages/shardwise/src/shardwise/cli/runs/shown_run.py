@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardwise.configuration.settings import Settings
+from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.result import RunResult
 from shardwise.diagnostics.run_record import RunRecord
 
@@ -76,7 +77,7 @@ def write_html(
     calls, links = costed(traces, settings.bandwidth, settings.latency)
     result = replace(result, record=replace(result.record or RunRecord(), collectives=calls, links=links))
     try:
-        Path(file).write_text(report_page(result, version=__version__, numbers=numbers), encoding="utf-8")
+        write_whole(Path(file), report_page(result, version=__version__, numbers=numbers).encode())
     except OSError as error:
         raise click.UsageError(f"--html {file}: cannot be written ({error.strerror})") from None
     click.echo(f"shardwise: the report is in {file}", err=True)

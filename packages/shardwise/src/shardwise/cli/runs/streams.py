@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+import tempfile
 from typing import TypeGuard
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -34,3 +35,16 @@ def is_no_room(error: Exception) -> TypeGuard[OSError]:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
+
+
+def is_no_temporary_folder(error: Exception) -> TypeGuard[OSError]:
+    """Is it that temporary files have no place: none of the folders for them can be written to, or theirs is full?"""
+    if not isinstance(error, OSError):
+        return False
+    if error.filename is None:
+        return isinstance(error, FileNotFoundError) and "temporary directory" in str(error.strerror)
+    try:
+        folder = os.path.realpath(tempfile.gettempdir()) + os.sep
+    except OSError:
+        return True
+    return error.errno in _NO_ROOM and os.path.realpath(str(error.filename)).startswith(folder)

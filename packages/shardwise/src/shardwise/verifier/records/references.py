@@ -6,6 +6,7 @@ file holds plain containers and tensors only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -81,11 +82,17 @@ def save(references: References, path: str) -> None:
     # A pipe or a device is written to; a file is replaced once all of the new one is there.
     unfinished = f"{path}.part" if os.path.isfile(path) or not os.path.exists(path) else path
     try:
-        torch.save(whole, unfinished)
+        with open(unfinished, "wb") as file:
+            torch.save(whole, file)
         if unfinished != path:
             os.replace(unfinished, path)
     except (OSError, RuntimeError) as error:
-        raise SpmdValueError(f"cannot write references to {path}: {error}", code="SW905") from None
+        # What torch's writer says of a full disk is about its own book-keeping; what happened is behind it.
+        why = error.__context__ if isinstance(error.__context__, OSError) else error
+        if unfinished != path:
+            with contextlib.suppress(OSError):
+                os.remove(unfinished)
+        raise SpmdValueError(f"cannot write references to {path}: {why}", code="SW905") from None
 
 
 def load(path: str) -> References:
