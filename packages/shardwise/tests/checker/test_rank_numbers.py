@@ -70,6 +70,8 @@ PARTS: list[tuple[str, Any]] = [
     ("of a constant, as positions", lambda: torch.arange(8.0).chunk(RANKS)[rank()][:, None] * torch.ones(1, 3)),
     ("of positions, counted from the own first", lambda: torch.arange(4.0) + rank() * 4),
     ("of positions, the own first in front", lambda: rank() * 4 + torch.arange(4)),
+    ("of positions, counted from one", lambda: torch.arange(1.0, 5.0) + rank() * 4),
+    ("of positions, from anywhere", lambda: torch.arange(3.0, 7.0) + (rank() * 4 - 1)),
     ("of positions, as a column", lambda: torch.add(torch.arange(4.0)[:, None], rank() * 4) * torch.ones(1, 3)),
     ("of positions, not from zero", lambda: x()[torch.arange(1, 5) + (rank() * 4 - 1)]),
     ("by bits", lambda: x()[(rank() & 1) << 2 : ((rank() & 1) + 1) << 2]),
@@ -88,6 +90,8 @@ def test_the_rank_s_own_part_is_a_shard_of_what_all_have(name: str, program: Any
         "of a constant, as positions": torch.arange(8.0)[:, None] * torch.ones(1, 3),
         "of positions, counted from the own first": torch.arange(8.0),
         "of positions, the own first in front": torch.arange(8),
+        "of positions, counted from one": torch.arange(1.0, 9.0),
+        "of positions, from anywhere": torch.arange(2.0, 10.0),
         "of positions, as a column": torch.arange(8.0)[:, None] * torch.ones(1, 3),
     }
     judge(Case(name, program, meant.get(name, FULL)))

@@ -87,7 +87,7 @@ def part_axes(start: object, stop: object, step: Any = 1, *, size: int | None = 
 
 def shifted_positions(values: Sequence[object]) -> dict[MeshAxis, int | None] | None:
     """By axis, the dim along which ``arange(n) + rank * n`` is this rank's part of all positions; None for what is no
-    sum of a constant and a number of the rank.
+    sum of a constant and a number of the rank. Positions may count from anywhere (``arange(1, n + 1)``).
 
     ``values``  the operands of a sum. A constant is the same on every rank, so its numbers here are known there.
     """
@@ -105,7 +105,8 @@ def shifted_positions(values: Sequence[object]) -> dict[MeshAxis, int | None] | 
         first = int(flat[0])
         if not torch.equal(flat, torch.arange(first, first + length, dtype=x.dtype, device=x.device)):
             return {}
-    axes: Any = part_axes(first + number, first + length + number)  # type: ignore[operator]
+    own: Any = number - _by_rank(number)[0]  # type: ignore[operator]  # whatever all ranks count from
+    axes: Any = part_axes(own, length + own)
     return dict.fromkeys(axes, long[0])
 
 
