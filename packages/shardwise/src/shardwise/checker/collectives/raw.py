@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
@@ -219,6 +220,8 @@ def _note_stacked(
     """Pieces that were refused for the dim that they lie along may still be taken apart again."""
     if [finding.code for finding in findings] == ["SW212"] and len(received) == 1:
         origin = Origin(user_site(1), f"gathered over {exchange.axis!r} by this {exchange.name}")
+        if session.stacked is None:
+            session.stacked = WeakIdKeyDictionary()
         session.stacked[received[0]] = StackedRows(exchange, types[0], origin, findings)
 
 

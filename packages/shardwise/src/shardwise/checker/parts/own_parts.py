@@ -105,7 +105,7 @@ def shifted_positions(values: Sequence[object]) -> dict[MeshAxis, int | None] | 
         first = int(flat[0])
         if not torch.equal(flat, torch.arange(first, first + length, dtype=x.dtype, device=x.device)):
             return {}
-    own: Any = number - _by_rank(number)[0]  # type: ignore[operator]  # whatever all ranks count from
+    own: Any = number - _by_rank(number)[0]  # whatever all ranks count from
     axes: Any = part_axes(own, length + own)
     return dict.fromkeys(axes, long[0])
 
@@ -193,8 +193,7 @@ def parting(op: str, handler: Handler) -> Handler:
         along = dim if dim.__class__ is int and isinstance(x, torch.Tensor) and x.ndim > 1 else 0
         if not session.local:
             _note_cut(result, None if op == "unbind" else along)
-            stacked = _stacked_in(session, x)
-            if stacked is not None and op != "unbind" and stacked.take_apart(session, x, result, along):
+            if session.stacked is not None and op != "unbind" and _is_taken_apart(session, x, result, along):
                 return result
         if dim.__class__ is not int or not isinstance(x, torch.Tensor) or not _may_be_shared_out(x, len(result)):
             return result
@@ -205,12 +204,11 @@ def parting(op: str, handler: Handler) -> Handler:
     return handle
 
 
-def _stacked_in(session: CheckSession, x: object) -> Any:
-    known: Any = session.stacked
-    if not known or not isinstance(x, torch.Tensor):
-        return None
+def _is_taken_apart(session: CheckSession, x: object, pieces: Sequence[torch.Tensor], dim: int) -> bool:
+    """True of what was gathered along a dim that is not its own, if these are the pieces of the ranks."""
     with no_torch_function():
-        return known.get(x)
+        stacked = session.stacked.get(x) if isinstance(x, torch.Tensor) else None
+    return stacked is not None and stacked.take_apart(session, x, pieces, dim)
 
 
 _cuts: Any = WeakIdKeyDictionary()
