@@ -203,6 +203,19 @@ def test_a_command_that_is_ended_as_it_starts_its_ranks_leaves_no_file_and_no_ve
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("server", ["lsp", "mcp"])
+def test_a_server_that_is_ended_says_nothing(tmp_path, server):
+    command = [sys.executable, "-m", "shardwise", server]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            time.sleep(3)  # it serves; while it loads it ends as any command
+            process.terminate()
+            process.wait(timeout=60)
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+
+
 POOL = """
 import os, sys, time
 from shardwise.host.worker_pool import worker_pool

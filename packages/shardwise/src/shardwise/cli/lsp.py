@@ -8,6 +8,8 @@ import click
 
 from shardwise import __version__
 
+from .runs.guard import dies_by_request
+
 
 @click.command()
 def lsp() -> None:
@@ -21,4 +23,5 @@ def lsp() -> None:
         raise click.UsageError("shardwise lsp needs the package pygls: pip install 'shardwise[lsp]'")
     from shardwise.servers.language_server import make_server
 
+    dies_by_request()
     make_server(__version__).start_io()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from .runs.guard import dies_by_request
+
 
 @click.command()
 @click.option(
@@ -25,4 +27,5 @@ def mcp(folder: Path) -> None:
         raise click.UsageError("shardwise mcp needs the package mcp: pip install 'shardwise[mcp]'")
     from shardwise.servers.agent_tools import make_server
 
+    dies_by_request()
     make_server(folder.resolve()).run()

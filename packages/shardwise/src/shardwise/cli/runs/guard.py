@@ -75,6 +75,13 @@ def ends_by_request() -> None:
             signal.signal(number, end)
 
 
+def dies_by_request() -> None:
+    """What serves a client over standard input has nothing to clear up, and threads that wait for its next line."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def guarded() -> Death | None:
     """Go on in a fork, where this gives None. Here it gives the fork's death, or exits as the fork has exited."""
     if not hasattr(signal, "sigwaitinfo"):
