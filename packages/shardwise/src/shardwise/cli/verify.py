@@ -60,8 +60,8 @@ Examples:
 @click.option(
     "--feed/--no-feed",
     default=None,
-    help="Give DataLoaders of the run on one rank the batches that all ranks draw together, for programs whose ranks "
-    "draw batches of their own: by a sampler, or by seeds (default: where the two runs see other data otherwise).",
+    help="Give DataLoaders of the run on one rank the batches that all ranks draw together, and its random calls their "
+    "numbers, for programs whose ranks draw their own: by a sampler, or by seeds (default: where the two runs part).",
 )
 @click.option("--layouts", is_flag=True, hidden=True)
 @click.option("--batches", hidden=True)

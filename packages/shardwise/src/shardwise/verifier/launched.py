@@ -264,7 +264,7 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
     *ranks, alone = launched.runs
     numbers = with_notes(compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh), ranks, alone)
     if options.feed:
-        numbers = with_feed(numbers, ranks)
+        numbers = with_feed(numbers, ranks, alone)
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     return Verdict(str(subject), shown, types, numbers)
 

@@ -135,7 +135,7 @@ def verify_subject(
         if started is not None:
             numbers = replace(numbers, questions=started.numbers.questions)
     if free and options.feed is None:
-        fed = _fed(subject, mesh, options, ranks, stage)
+        fed = _fed(subject, mesh, options, ranks, numbers, stage)
         if fed is not None and ((fed.numbers is not None and fed.numbers.disagreements) or not numbers.disagreements):
             return replace(fed, duration_s=time.perf_counter() - started_s)
     if free and not numbers.disagreements and options.changed is None:
@@ -155,7 +155,7 @@ def verify_subject(
             numbers = _closer(subject, mesh, options, rounding, numbers, stage)
     numbers = with_notes(numbers, ranks, alone)
     if options.feed:
-        numbers = with_feed(numbers, ranks)
+        numbers = with_feed(numbers, ranks, alone)
     if against is not None and own is not None:
         numbers = replace(numbers, notes=(*numbers.notes, _compared_with(against, numbers, own, alone)))
     if numbers.cause is not None and any(numbers.cause.code == one.code for one in types.findings):
@@ -168,10 +168,12 @@ def _fed(
     mesh: Mapping[str, int],
     options: VerifyOptions,
     ranks: Sequence[RankRun],
+    numbers: Numbers,
     stage: Callable[[str], None],
 ) -> Verdict | None:
     """The verdict where one rank is given what all ranks draw; None if they draw nothing, or the runs part still."""
-    if not any(run.batches.iterated for run in ranks):
+    drawn = numbers.parting is not None and numbers.parting.key.kind in ("drawn", "input")
+    if not drawn and not any(run.batches.iterated for run in ranks):
         return None
     try:
         fed = verify_subject(subject, mesh, replace(options, feed=True, show=False), stage=stage)

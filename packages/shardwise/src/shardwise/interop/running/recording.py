@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -124,12 +124,14 @@ class Draw:
     """Random numbers were drawn: equal draws have equal ``state`` of the generator before, and equal ``shape``.
 
     ``seeded``  somebody has seeded the generator; else its numbers are equal on all ranks by accident.
+    ``given``   they are those that the ranks of the mesh drew.
     """
 
     key: Key
     state: bytes
     shape: tuple[int, ...]
     seeded: bool = True
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +225,16 @@ class Recorder:
 
     def drawn(
         self, location: SourceLocation | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool
-    ) -> None:
+    ) -> Draw:
         """``op`` has drawn random numbers from a generator that was in ``state``."""
-        self.entries.append(Draw(self._numbered(Key("drawn", op, location)), state, shape, seeded))
+        draw = Draw(self._numbered(Key("drawn", op, location)), state, shape, seeded)
+        self.entries.append(draw)
+        return draw
+
+    def was_given(self, draw: Draw) -> None:
+        """The numbers of this draw are those of the ranks."""
+        at = next(at for at in range(len(self.entries) - 1, -1, -1) if self.entries[at] is draw)
+        self.entries[at] = replace(draw, given=True)
 
     def forget(self, names: Set[str]) -> None:
         """What is recorded of parameters of these names is of none."""

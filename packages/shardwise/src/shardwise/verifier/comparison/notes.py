@@ -89,18 +89,22 @@ def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
     )
 
 
-def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
-    """``numbers`` with what the one rank was given by its DataLoaders.
+def with_feed(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+    """``numbers`` with what the one rank was given: batches of DataLoaders, and random numbers.
 
-    Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do.
+    Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do. Random numbers
+    are given in the order of ranks, which need not be that of their parts: where the first loss does not agree, what
+    differs is a question.
     """
     batches = [run.batches for run in ranks]
-    count = sum(map(len, batches[0].drawn.values()))
-    if not count:
+    count, drawn = sum(map(len, batches[0].drawn.values())), alone.drawn_together
+    if not count and not drawn:
         return replace(numbers, notes=(*numbers.notes, "--feed has fed nothing: no DataLoader was iterated"))
-    said = f"one rank was given what all ranks drew together: {count} batches"
+    given = [f"{count} batches"] * bool(count) + [counted(drawn, "random draw")] * bool(drawn)
+    said = f"one rank was given what all ranks drew together: {' and '.join(given)}"
+    numbers = _asked(numbers) if drawn and not _first_loss_agrees(numbers, ranks) else numbers
     questions = numbers.questions
-    if len(ranks) > 1 and is_shared(batches):
+    if count and len(ranks) > 1 and is_shared(batches):
         said += "; all ranks drew the same, which is right where they share a batch and wrong for data parallelism"
         if _are_replicas(ranks):
             questions = (*questions, "all ranks hold the same parameters and drew the same batches")
@@ -115,6 +119,25 @@ def with_feed(numbers: Numbers, ranks: Sequence[RankRun]) -> Numbers:
         )
         disagreements = (wrong, *disagreements)
     return replace(numbers, notes=(*numbers.notes, said), questions=questions, disagreements=disagreements)
+
+
+def _first_loss_agrees(numbers: Numbers, ranks: Sequence[RankRun]) -> bool:
+    """Has a loss been compared, and is the first one right? Then random numbers lie where they belong."""
+    losses = [one.key for one in ranks[0].entries if isinstance(one, Record) and one.key.kind == "loss"]
+    apart = {one.key for one in numbers.disagreements} | {one.key for one in numbers.not_compared}
+    return bool(losses) and losses[0] not in apart
+
+
+def _asked(numbers: Numbers) -> Numbers:
+    """``numbers`` with a question in place of what differs from the run on one rank by more than a clean factor."""
+    differing = [one for one in numbers.disagreements if one.against is not Against.RANKS and not one.hint]
+    if not differing:
+        return numbers
+    first = differing[0]
+    what = f"{first.key.kind} {first.key.name}".rstrip()
+    asked = f"where one rank draws what the ranks draw, one behind the other, {what} {first.said}"
+    kept = tuple(one for one in numbers.disagreements if one not in differing)
+    return replace(numbers, disagreements=kept, questions=(*numbers.questions, asked), module=None)
 
 
 def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

@@ -33,8 +33,13 @@ class Partings:
             self.first = None
 
     def draw(self, key: Key, draws: Sequence[Draw | Record | None]) -> None:
-        """The same draw in every run, None where a run does not have it: the runs part where it is another."""
-        first = draws[0]
+        """The same draw in every run, None where a run does not have it: the runs part where it is another.
+
+        The last is that of the run on one rank, which may have been given what the ranks drew.
+        """
+        first, alone = draws[0], draws[-1]
+        if isinstance(alone, Draw) and alone.given:
+            return
         for draw in draws:
             if not isinstance(draw, Draw) or not isinstance(first, Draw):
                 self.add(key, f"{key.name} draws random numbers in some of the runs only")

@@ -10,6 +10,7 @@ import torch
 from shardwise.interop.running.recording import Key
 
 from .batches import Batches
+from .draws import Draws
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Intervention:
     ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
                   soon as that is recorded, so that no module inherits the errors of those before it.
     ``batches``   what DataLoaders give on one rank.
+    ``draws``     how every rank drew random numbers, which one rank draws together.
     ``pieces``    by the key of the record what operations are given on each rank of the mesh.
     ``weights``   by name the initial weights of one rank, in place of those that it draws.
     """
@@ -29,5 +31,6 @@ class Intervention:
     seed: int = 0
     fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)
     batches: Batches | None = None
+    draws: Sequence[Draws] = ()
     pieces: Mapping[Key, Sequence[torch.Tensor]] = field(default_factory=dict)
     weights: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -21,7 +21,7 @@ class VerifyOptions:
     ``rtol``       how far values may be apart, relative to the largest; None takes it from their dtypes.
     ``every``      compare the result of every operation that has a type.
     ``narrow``     where something disagrees, run once more with every result and all types, to find where it begins.
-    ``feed``       DataLoaders of the run on one rank give the batches of all ranks together; None: if the runs part.
+    ``feed``       the run on one rank gets batches and random numbers of all ranks together; None: if the runs part.
     ``kept_bytes`` DataLoaders draw from streams of their own, as where one is fed; so much of their batches is kept.
     ``modules``    record what every module gives.
     ``data``       record what operations are given that has no gradient, beside everything else.

@@ -13,6 +13,7 @@ from shardwise.types.aliases import Axis
 
 from .annotation_sites import AnnotationSites
 from .batches import Batches
+from .draws import Draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class RankRun:
     ``untrained``   parameters that an optimizer has, that require a gradient, and have never had one.
     ``narrow_sums`` where it sums over ranks in a narrow dtype, in words.
     ``batches``     what its DataLoaders have given, if that was asked for.
+    ``draws``       how it drew random numbers, if that was asked for.
+    ``drawn_together``  how often one rank put together what the ranks drew.
     ``data``        what operations were given that has no gradient, if that was asked for.
     ``scale_free``  an optimizer has stepped whose steps may not depend on how large gradients are.
     ``settings``  what each optimizer step was taken with.
@@ -67,6 +70,8 @@ class RankRun:
     data_parallel: bool = False
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
+    draws: Draws = field(default_factory=dict)
+    drawn_together: int = 0
     data: list[Record] = field(default_factory=list)
 
 

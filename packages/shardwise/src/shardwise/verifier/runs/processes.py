@@ -116,8 +116,9 @@ def alone_again(
 
 
 def with_batches_of(ranks: Sequence[RankRun], changed: Intervention | None) -> Intervention:
-    """``changed``, where the run on one rank gets the batches that the ranks have drawn together."""
-    return replace(changed or Intervention(), batches=merged([run.batches for run in ranks]))
+    """``changed``, where the run on one rank gets the batches, and the random numbers, that the ranks have drawn."""
+    batches = merged([run.batches for run in ranks])
+    return replace(changed or Intervention(), batches=batches, draws=[run.draws for run in ranks])
 
 
 def _run_rank(

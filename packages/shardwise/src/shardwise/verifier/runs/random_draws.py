@@ -14,13 +14,16 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.host.redirected_calls import is_accelerator
 from shardwise.interop.calls.op_names import op_name
-from shardwise.interop.running.recording import Recorder, has_values
+from shardwise.interop.running.recording import Key, Recorder, has_values
 from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_tensor, own_piece
 from shardwise.interop.torch_compat import no_torch_function, tree_map
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
+
+from ..records.draws import RankDraw
+from .given_draws import GivenDraws
 
 UNSEEDED = 67280421310721
 """The seed that torch gives a generator of which nobody has said anything."""
@@ -33,10 +36,16 @@ T = TypeVar("T")
 
 
 class RandomDraws:
-    """The random draws of one run, of which ``recorder`` is told."""
+    """The random draws of one run, of which ``recorder`` is told.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    ``kept``   takes how each was drawn; None: that is not kept.
+    ``given``  draws what others drew, on one rank.
+    """
+
+    def __init__(
+        self, recorder: Recorder, kept: dict[Key, RankDraw] | None = None, given: GivenDraws | None = None
+    ) -> None:
+        self._recorder, self._kept, self._given = recorder, kept, given
         self._on_cpu: dict[torch.Generator, torch.Generator] = {}
         """For each generator of an accelerator one that is seeded alike."""
 
@@ -57,7 +66,14 @@ class RandomDraws:
             shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
             shape = () if shaped is None else tuple(shaped.shape)
             seeded = generator.initial_seed() != UNSEEDED
-            self._recorder.drawn(user_location(), op_name(func).shown, digest_of(before), shape, seeded)
+            draw = self._recorder.drawn(user_location(), op_name(func).shown, digest_of(before), shape, seeded)
+            if self._kept is not None:
+                self._kept[draw.key] = RankDraw(before, shape)
+            if self._given is not None and _name(func) not in OF_VALUES and not kwargs.get("inplace"):
+                together = self._given.draw(draw, func, args, kwargs, result, generator)
+                if together is not None:
+                    self._recorder.was_given(draw)
+                    return together
         return result
 
     def _as_on_the_cpu(

@@ -64,6 +64,7 @@ def watching(
     sites: SiteRecorder | None = None,
     changed: Intervention | None = None,
     used: UsedData | None = None,
+    draws: RandomDraws | None = None,
 ) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
@@ -74,6 +75,7 @@ def watching(
     ``sites``    is told from where the source reaches parameters and inputs.
     ``changed``  what is done to the run.
     ``used``     is told what operations are given.
+    ``draws``    is told what may draw random numbers.
     """
     names = Names()
     perturbation = Perturbation.of(changed)
@@ -94,7 +96,9 @@ def watching(
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told, feeding)),)
             if sites is not None:
                 handles += sites.watch()
-            with outliving_collectives(_Watch(recorder, every, alone, steps, perturbation, used)):
+            with outliving_collectives(
+                _Watch(recorder, every, alone, steps, perturbation, used, draws or RandomDraws(recorder))
+            ):
                 yield
         finally:
             for handle in handles:
@@ -194,6 +198,7 @@ class _Watch(TorchFunctionMode):
         steps: OptimizerSteps,
         perturbation: Perturbation | None,
         used: UsedData | None,
+        draws: RandomDraws,
     ) -> None:
         super().__init__()
         self.used = used
@@ -202,7 +207,7 @@ class _Watch(TorchFunctionMode):
         self.recorder = recorder
         self.every = every
         self.alone = alone
-        self.draws = RandomDraws(recorder)
+        self.draws = draws
         self.sums = ReadSums(lambda x, sums: recorder.add("read", "", x, UNTYPED, user_location(), keep=sums))
         self.twice = False
         """Gradients have been computed of which there will be gradients."""
