@@ -14,8 +14,10 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.layouts.initial_weights import put_together
+from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
-from shardwise.verifier.run import STARTED, verify
+from shardwise.verifier.records.subject import Function
+from shardwise.verifier.run import STARTED, verify, verify_subject
 
 DRAWN = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
@@ -191,15 +193,19 @@ def test_shards_that_are_seeded_alike_leave_the_runs_apart():
 
 @pytest.mark.processes
 def test_what_disagrees_is_a_question_where_shards_may_lie_otherwise():
-    verdict = verify(lambda mesh: tensor_parallel(mesh, factor=2.0), {"dp": 1, "tp": 2}, strict=False, narrow=False)
+    program = Function(lambda mesh: tensor_parallel(mesh, factor=2.0))
+    verdict = verify_subject(program, {"dp": 1, "tp": 2}, VerifyOptions(strict=False, narrow=False, feed=False))
     assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
     assert "where one rank starts from the ranks' weights" in str(verdict)
 
 
 @pytest.mark.processes
-def test_a_program_that_trains_copies_made_before_leaves_the_runs_apart():
-    verdict = verify(lambda mesh: tensor_parallel(mesh, kept=False), {"dp": 1, "tp": 2}, strict=False, narrow=False)
-    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+@pytest.mark.parametrize(("feed", "code"), [(False, ExitCode.INCONCLUSIVE), (None, ExitCode.CLEAN)])
+def test_a_program_that_trains_copies_made_before_keeps_no_weights_but_draws(feed, code):
+    options = VerifyOptions(strict=False, narrow=False, feed=feed)
+    program = Function(lambda mesh: tensor_parallel(mesh, kept=False))
+    verdict = verify_subject(program, {"dp": 1, "tp": 2}, options)
+    assert verdict.exit_code is code, str(verdict)
 
 
 @pytest.mark.processes

@@ -14,7 +14,9 @@ from torch import nn
 from shardwise import verify
 from shardwise.diagnostics.result import ExitCode
 from shardwise.interop.running.recording import Key, Record
+from shardwise.oracle.observed_layout import ObservedLayout
 from shardwise.types.tensor_type import UNTYPED
+from shardwise.verifier.layouts.alignment import AlignedParameter
 from shardwise.verifier.layouts.local_training import REMEDY, trained_apart
 
 pytestmark = pytest.mark.processes
@@ -101,7 +103,7 @@ def test_pieces_that_differ_before_the_first_step_are_no_copies_that_drift(enter
         }
         for rank in range(2)
     ]
-    copies = SimpleNamespace(ranks=(0, 1), layouts=[SimpleNamespace(steps=[])])
+    copies = AlignedParameter((0, 1), "weight", (ObservedLayout(()),))
     alignment: Any = SimpleNamespace(of=lambda name: [copies])
     assert trained_apart(runs, alignment) == ({"weight"} if apart else set())
 

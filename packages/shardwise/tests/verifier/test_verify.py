@@ -34,6 +34,9 @@ from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
 from shardwise.verifier.distance.numbers import Against
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Function
+from shardwise.verifier.run import verify_subject
 from shardwise.verifier.text import Verdict
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
@@ -254,7 +257,7 @@ def with_dropout(mesh: Any, *, seed: int = 0) -> torch.Tensor:
 
 
 def test_random_numbers_that_differ_by_their_shape_part_the_runs():
-    verdict = verify(with_dropout, DP)
+    verdict = verify_subject(Function(with_dropout), DP, VerifyOptions(feed=False))
     assert verdict.numbers.disagreements == ()
     assert verdict.numbers.parting is not None
     assert verdict.numbers.parting.reason == "dropout draws [4, 4] random numbers here, [8, 4] there"

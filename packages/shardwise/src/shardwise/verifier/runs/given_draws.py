@@ -72,7 +72,7 @@ class GivenDraws:
 
 def _given(
     args: Sequence[object], kwargs: Mapping[str, object], whole: Shape, piece: Shape, dim: int, start: int
-) -> tuple[list[object], dict[str, Any]] | None:
+) -> tuple[list[object], dict[str, object]] | None:
     """The arguments of the call that draws a piece: parts of its tensors, or its sizes. None if there are neither."""
 
     def cut(value: object) -> object:
@@ -91,12 +91,13 @@ def _given(
     for at, value in enumerate(args):
         if isinstance(value, (tuple, list)) and tuple(value) == whole:
             return [*args[:at], piece, *args[at + 1 :]], named
-    if tuple(kwargs.get("size", ())) == whole and "size" in kwargs:  # type: ignore[arg-type]
+    size = kwargs.get("size")
+    if isinstance(size, (tuple, list)) and tuple(size) == whole:
         return list(args), named | {"size": piece}
     return (list(piece), named) if tuple(args) == whole else None
 
 
-def _joined(made: Sequence[Any], whole: object) -> object | None:
+def _joined(made: Sequence[object], whole: object) -> object | None:
     """One result of the parts, as long along every dim as the ``whole``; None if there is no such."""
     if isinstance(whole, tuple):
         joined = [_joined(parts, one) for parts, one in zip(zip(*made, strict=True), whole, strict=True)]
@@ -104,6 +105,9 @@ def _joined(made: Sequence[Any], whole: object) -> object | None:
         return None if lost else tuple(joined)
     if not isinstance(whole, torch.Tensor):
         return whole
-    dims = [at for at, length in enumerate(whole.shape) if made[0].shape[at] != length]
-    joined_tensor = made[0] if len(made) == 1 else torch.cat(list(made), dims[0]) if len(dims) == 1 else None
-    return joined_tensor if joined_tensor is not None and joined_tensor.shape == whole.shape else None
+    parts = [one for one in made if isinstance(one, torch.Tensor)]
+    dims = [at for at, length in enumerate(whole.shape) if parts[0].shape[at] != length]
+    if len(dims) > 1 or (len(parts) > 1 and not dims):
+        return None
+    one = torch.cat(parts, dims[0]) if dims else parts[0]
+    return one if one.shape == whole.shape else None
