@@ -165,3 +165,12 @@ def test_the_mesh_is_a_picture_with_words(opened):
     image = page.locator("#mesh img")
     assert image.evaluate("one => one.naturalWidth") > 100
     assert "ranks" in image.get_attribute("alt")
+
+
+def test_escape_leaves_the_search_field_so_that_keys_are_commands_again(opened):
+    page = opened(report_page(hostile("calm").result, root="/project"))
+    page.keyboard.press("/")
+    page.keyboard.type("calm")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()

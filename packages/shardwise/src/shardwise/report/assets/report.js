@@ -55,7 +55,7 @@
   input.addEventListener("focus", search);
   const walk = (event) => {
     const links = all("a", found), at = links.indexOf(document.activeElement);
-    if (event.key === "Escape") { close(); input.focus(); found.hidden = true; }
+    if (event.key === "Escape") { if (at < 0) input.blur(); else input.focus(); close(); }
     else if (event.key === "ArrowDown") { links[Math.min(at + 1, links.length - 1)]?.focus(); event.preventDefault(); }
     else if (event.key === "ArrowUp") { (at > 0 ? links[at - 1] : input).focus(); event.preventDefault(); }
     else if (event.key === "Enter" && at < 0 && links.length) links[0].click();
