@@ -35,6 +35,7 @@ UNEVEN = "SW403", "the mean of what a mask leaves: ranks have different numbers 
 IGNORED = "SW403", "the mean over the samples that a rank does not ignore, which are not as many on every rank"
 BALANCE = "SW111", "a rank balances its own tokens: the product of two means over its tokens is no term of a global one"
 
+SHARED_OUT = ("SW152", "a sum of the rows of all ranks is divided by their number, which on one device is 1")
 FINDINGS: dict[str, list[tuple[str, str]]] = {
     "context_parallel": [NUMBER],
     "ddp_wrapper": [STATISTICS],
@@ -52,7 +53,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "metrics": [OWN_ROWS],
     "mixed_precision_master": [GRADIENT, OWN_FLAGS],
     "moe_all_to_all": [OWN_ROWS, BALANCE],
-    "rank_of_the_environment": [NUMBER, OWN_ROWS],
+    "rank_of_the_environment": [NUMBER, OWN_ROWS, SHARED_OUT],
     "rank_slices": [NUMBER],
     "regions": [OPEN],
     "saving_and_loading": [STATISTICS],
