@@ -1636,4 +1636,20 @@ BUGS = [
         "num_boxes, min=1",
         CLIP,
     ),
+    Bug(
+        "dtensor_dropout",
+        "ranks drop out from generators of their own",
+        "manual_seed(10)",
+        "manual_seed(10 + dist.get_rank())",
+        GRADIENT,
+    ),
+    Bug(
+        "dtensor_dropout",
+        "the loss is a sum over the ranks",
+        "F.cross_entropy(model(x), y)",
+        "F.cross_entropy(model(x), y) * dist.get_world_size()",
+        "loss",
+    ),
+    Bug("dropout_by_rank", "forward goes past DDP", "(model(x)", "(model.module(x)", GRADIENT),
+    Bug("dropout_by_rank", "a sum that is averaged", "y.flatten())", 'y.flatten(), reduction="sum") / 48', GRADIENT),
 ]

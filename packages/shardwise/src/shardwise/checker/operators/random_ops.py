@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.generators import promised
 from shardwise.interop.tensors.tagging import Tag, type_of
@@ -48,7 +49,7 @@ class _RandomOp:
 
     def handle(self, session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         """Run a call; the first of its kind is judged."""
-        context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs)
+        context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs, session.says_types)
         # A generator is no key: what it promises is.
         plain = {name: kwargs[name] for name in kwargs if name != "generator"} if "generator" in kwargs else kwargs
         if self.op.in_place or writes_by_name(kwargs):
@@ -92,7 +93,10 @@ class _RandomOp:
             sizes = () if session.local else sizes_of_call(op.name, args, kwargs)
             outcome = _numbers(draws_of(session, kwargs), sizes)
         elif draws:
-            outcome = drawn(draws_of(session, kwargs), outcome, operands)
+            generators = draws_of(session, kwargs)
+            outcome = drawn(generators, outcome, operands)
+            if outcome.refusals and not session.strict and not session.says_types:
+                outcome = _drawn_by_whom_nobody_knows(session, generators, outcome)
         if outcome.refusals:
             refuse_unless_passed(session, op, operands, values, outcome, blocked)
         writing = op.in_place or writes_by_name(kwargs)
@@ -150,6 +154,16 @@ def _filled_by_whom_nobody_knows(draws: _Draws, template: TensorType, outcome: O
     unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
     refusals = tuple(one for one in outcome.refusals if one.axis not in unsaid)
     return replace(outcome, type=template.with_placements(dict.fromkeys(unsaid, UNKNOWN)), refusals=refusals)
+
+
+def _drawn_by_whom_nobody_knows(session: CheckSession, draws: _Draws, outcome: Outcome) -> Outcome:
+    """Dropout of equal values in a program that says no types: as above, and of what follows nothing is known."""
+    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
+    if unsaid:
+        session.lose(
+            "the type of what is drawn from generators of which nobody says that they are alike", user_location()
+        )
+    return replace(outcome, refusals=tuple(one for one in outcome.refusals if one.axis not in unsaid))
 
 
 def drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:

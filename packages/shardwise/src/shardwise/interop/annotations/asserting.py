@@ -140,6 +140,7 @@ def _commit(x: object, tag: Tag | None, after: TensorType, op: str) -> None:
         if session is not None:
             site = user_site(2)
             session.trust(op, None if site is None else site.location())
+            session.says_types = True
     if tag is None:
         set_tag(x, Tag(after, Origin(user_site(2), "asserted here")))
     elif before is not after:

@@ -68,6 +68,7 @@ class Session:
     ``synchronised`` mesh axes along which random numbers are declared to be equal.
     ``in_typed_code``  code with types runs inside a backward pass: a hook, the backward of a declared function.
     ``judged``      the codes that are told there; None: all of them.
+    ``says_types``  the program has said a type, so that it can also say which generators are alike.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Session:
         self.synchronised: frozenset[MeshAxis] = frozenset()
         self.in_typed_code = False
         self.judged: frozenset[str] | None = None
+        self.says_types = False
 
     @property
     def collecting(self) -> bool:
