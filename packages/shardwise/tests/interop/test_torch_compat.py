@@ -301,6 +301,21 @@ def test_dtensors(world):
         made.detach() + whole.redistribute(placements=[Shard(1)])
 
 
+def test_results_of_dtensors_have_an_old_mesh_until_it_is_forgotten(world):
+    old, new = (DeviceMesh("cpu", [0, 1]) for _ in range(2))
+    assert old == new
+    assert old is not new
+    torch_compat.forget_dtensor_calls()
+    results = []
+    for mesh in (old, new):
+        x = DTensor.from_local(torch.ones(2, 2), mesh, [Shard(0)])
+        results.append(torch.cumsum(x, 1))
+    assert [made.device_mesh is old for made in results] == [True, True]
+    torch_compat.forget_dtensor_calls()
+    made = torch.cumsum(DTensor.from_local(torch.ones(2, 2), new, [Shard(0)]), 1)
+    assert made.device_mesh is new
+
+
 def test_parameters_of_fully_shard(world):
     from torch.distributed.fsdp import fully_shard
 

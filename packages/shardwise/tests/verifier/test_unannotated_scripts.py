@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from shardwise.cli.main import main
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key, Record
@@ -24,6 +26,18 @@ def verdict_on(folder: Path, text: str) -> Verdict:
     script.write_text(textwrap.dedent(text))
     options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False)
     return verify_subject(Script(Program(path=str(script))), {"dp": 2}, options)
+
+
+HSDP = Path(__file__).parents[1] / "programs" / "unannotated" / "right" / "hsdp.py"
+
+
+@pytest.mark.processes
+def test_a_program_with_dtensors_is_verified_in_a_process_that_has_checked_it():
+    mesh = {"replicate": 2, "shard": 2}
+    CliRunner().invoke(main, ["check", str(HSDP), "--mesh", "replicate=2,shard=2"])
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False)
+    verdict = verify_subject(Script(Program(path=str(HSDP))), mesh, options)
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
 
 
 @pytest.mark.processes

@@ -35,6 +35,7 @@ from shardwise.interop.torch_compat import (
     communication_hooks,
     default_backend_everywhere,
     default_group_exists,
+    forget_dtensor_calls,
     forget_groups,
 )
 
@@ -72,6 +73,7 @@ def fake_world(
     world = TorchrunJob(world_size, rank, guessed=guessed)
     if default_group_exists():
         raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
+    forget_dtensor_calls()
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made

@@ -27,7 +27,7 @@ from shardwise.host.torchrun import (
     init_process_group_of,
     mesh_init_of,
 )
-from shardwise.interop.torch_compat import CUT_AXIS, default_backend_everywhere
+from shardwise.interop.torch_compat import CUT_AXIS, default_backend_everywhere, forget_dtensor_calls
 
 
 @contextlib.contextmanager
@@ -42,6 +42,7 @@ def real_world(
     ``joined``   the script finds a process group; else ``is_initialized`` is false until it makes one, or a mesh.
     """
     world = TorchrunJob(dist.get_world_size(), dist.get_rank(), command, port)
+    forget_dtensor_calls()  # of the process that was forked
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made

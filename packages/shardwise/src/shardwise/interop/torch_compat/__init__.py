@@ -43,6 +43,7 @@ from .distributed import simulated_ranks as simulated_ranks
 from .distributed import unboxed_group as unboxed_group
 from .distributed import unboxed_work as unboxed_work
 from .dtensor import enters_dtensor as enters_dtensor
+from .dtensor import forget_dtensor_calls as forget_dtensor_calls
 from .dtensor import is_strided_shard as is_strided_shard
 from .dtensor import leaves_dtensor as leaves_dtensor
 from .dtensor import local_tensor_of as local_tensor_of

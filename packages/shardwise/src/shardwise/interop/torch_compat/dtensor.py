@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,6 +40,19 @@ def leaves_dtensor(function: type) -> bool:
 def is_strided_shard(placement: object) -> bool:
     """True for a shard whose axis cuts a dim before an axis to its left does, as ``fully_shard`` after TP has them."""
     return type(placement).__name__ == "_StridedShard"
+
+
+@private(
+    "torch.distributed.tensor.debug._clear_sharding_prop_cache",
+    lost="a second run in one process of a program with DTensors",
+    tier=2,
+)
+def forget_dtensor_calls() -> None:
+    """Results of DTensors have the mesh of the first call that was like theirs, whose groups may be gone since then."""
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 @private(

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset, TensorDataset
 
 from shardwise.diagnostics.source import user_location
+from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.torch_compat import no_torch_function
 
 from ..records.batches import SharedOrder
@@ -40,8 +41,7 @@ def _digest(data: object) -> bytes:
     for tensor in _tensors(data):
         if tensor is None or (room := room - tensor.nbytes) < 0:
             return b""
-        digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(digest_of(tensor))
     return digest.digest()
 
 
