@@ -112,6 +112,7 @@ def test_a_full_disk_behind_standard_output_is_told(project, words):
 
 
 @pytest.mark.processes
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("option", ["--html", "--schedule", "--baseline"])
 def test_what_an_option_has_written_is_kept_where_a_full_disk_takes_no_more(project, option):
     more = ["--write-baseline"] if option == "--baseline" else []

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardwise
-from shardwise.drawing.layout import PIXELS, TEXT
+from shardwise.drawing.fitting import fitted
+from shardwise.drawing.layout import PIXELS, TEXT, size_of
 from shardwise.drawing.tensors import element_grid
 
 from .pictures import boxes_of, hold, tiles_of
@@ -40,14 +41,21 @@ def test_every_element_stands_once_where_indexing_says(shape):
                 assert (here == there) == (at[one] == at[other])
 
 
+NAMES = ["a<b", "&", '"', "x" * 30, "日本"]
+
+
 @settings(deadline=None)
 @given(SHAPES, st.integers(3, 9))
 def test_what_holds_for_every_picture_holds_for_tensors(shape, limit):
-    hold(
-        shardwise.draw(
-            torch.randn(shape), limit=limit, names=["a<b", "&", '"', "x" * 30, "日本"][: len(shape)]
-        ).picture()
-    )
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    hold(shardwise.draw(x, limit=limit, names=NAMES[: len(shape)]).picture())
+
+
+def test_what_folding_makes_no_narrower_is_not_folded():
+    picture = shardwise.draw(torch.full((1, 4, 2, 1, 2), -0.07283), limit=3, names=NAMES).picture()
+    wide = size_of(picture.block, TEXT).width
+    assert fitted(picture, wide - 1, TEXT) == picture
+    hold(picture)
 
 
 def test_only_what_is_drawn_is_read():

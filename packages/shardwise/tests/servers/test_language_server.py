@@ -161,16 +161,18 @@ def test_what_cannot_be_run_is_said(editor, options, said):
     assert said in editor(**options).until("window/showMessage")["message"]
 
 
-@pytest.mark.parametrize("uri", ["untitled:Untitled-1", "git:/train.py?HEAD", "file:///no/such.py", "file:///%00", ""])
-def test_of_a_text_that_is_no_file_of_the_run_nothing_is_said(editor, uri):
+def test_of_a_text_that_is_no_file_of_the_run_nothing_is_said(editor):
     client = editor(script="train.py")
     client.until("shardwise/finished")
-    document, start = {"uri": uri}, {"line": 0, "character": 0}
-    assert client.ask("textDocument/hover", textDocument=document, position=start) is None
-    assert client.ask("textDocument/definition", textDocument=document, position=start) == []
+    start = {"line": 0, "character": 0}
     span = {"start": start, "end": {"line": 10**9, "character": 0}}
-    assert client.ask("textDocument/inlayHint", textDocument=document, range=span) == []
-    assert client.ask("textDocument/codeAction", textDocument=document, range=span, context={"diagnostics": []}) == []
+    for uri in ("untitled:Untitled-1", "git:/train.py?HEAD", "file:///no/such.py", "file:///%00", ""):
+        document = {"uri": uri}
+        asked = {"textDocument": document, "range": span}
+        assert client.ask("textDocument/hover", textDocument=document, position=start) is None, uri
+        assert client.ask("textDocument/definition", textDocument=document, position=start) == [], uri
+        assert client.ask("textDocument/inlayHint", **asked) == [], uri
+        assert client.ask("textDocument/codeAction", **asked, context={"diagnostics": []}) == [], uri
 
 
 def test_a_file_that_is_gone_has_lost_what_was_found_in_it(editor, tmp_path):

@@ -28,7 +28,9 @@ def _narrower(block: Block, width: float, m: Metrics, folds: bool) -> Block:
         behind = (len(block.titles) - 1) * m.sheet_x
         return replace(block, block=_narrower(block.block, width - behind - 2 * m.frame_x, m, folds))
     if isinstance(block, Matrix) and folds and _is_nested(block):
-        return _folded(block, width, m)
+        folded = _folded(block, width, m)
+        # Its names stand in front of each other then, which takes more room where they are long.
+        return folded if size_of(folded, m).width < size_of(block, m).width else block
     return block
 
 
