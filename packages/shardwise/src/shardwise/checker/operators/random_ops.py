@@ -15,6 +15,7 @@ from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.generators import promised
 from shardwise.interop.tensors.tagging import Tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
 from shardwise.op_rules.propagation.local import Refusal
@@ -151,19 +152,23 @@ def _like_numbers(draws: _Draws, template: TensorType, *, overwrites: bool) -> O
 def _filled_by_whom_nobody_knows(draws: _Draws, template: TensorType, outcome: Outcome) -> Outcome:
     """Weights that are initialised under seeds of which nobody has said anything: equal if the seeds are, which is
     not assumed and not denied. ``--ranks`` and ``verify`` compare the generators and the values."""
-    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
-    refusals = tuple(one for one in outcome.refusals if one.axis not in unsaid)
-    return replace(outcome, type=template.with_placements(dict.fromkeys(unsaid, UNKNOWN)), refusals=refusals)
+    unsaid, rest = _unsaid(draws, outcome)
+    return replace(rest, type=template.with_placements(dict.fromkeys(unsaid, UNKNOWN)))
 
 
 def _drawn_by_whom_nobody_knows(session: CheckSession, draws: _Draws, outcome: Outcome) -> Outcome:
     """Dropout of equal values in a program that says no types: as above, and of what follows nothing is known."""
-    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
+    unsaid, rest = _unsaid(draws, outcome)
     if unsaid:
-        session.lose(
-            "the type of what is drawn from generators of which nobody says that they are alike", user_location()
-        )
-    return replace(outcome, refusals=tuple(one for one in outcome.refusals if one.axis not in unsaid))
+        what = "the type of what is drawn from generators of which nobody says that they are alike"
+        session.lose(what, user_location())
+    return rest
+
+
+def _unsaid(draws: _Draws, outcome: Outcome) -> tuple[set[MeshAxis], Outcome]:
+    """The axes along which nobody has said whether generators are alike, and the outcome without refusals there."""
+    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
+    return unsaid, replace(outcome, refusals=tuple(one for one in outcome.refusals if one.axis not in unsaid))
 
 
 def drawn(draws: _Draws, outcome: Outcome, operands: Sequence[Bound]) -> Outcome:

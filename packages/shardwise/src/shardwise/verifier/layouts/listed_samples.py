@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.interop.tensors.bits import digest_of
 
 Entries = Mapping[Key, Record | Draw]
 
@@ -47,10 +46,9 @@ class ListedSamples:
         return self._known[place]
 
 
-def _samples(run: Entries, place: tuple[str, int]) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
-    for key, record in run.items():
-        if isinstance(record, Record) and record.value is not None and place_in_lists(key) == place:
-            value = record.value.contiguous().reshape(-1).view(torch.uint8)
-            found.append((tuple(record.value.shape), record.value.dtype, value.numpy().tobytes()))
-    return found
+def _samples(run: Entries, place: tuple[str, int]) -> list[bytes]:
+    return [
+        digest_of(record.value)
+        for key, record in run.items()
+        if isinstance(record, Record) and record.value is not None and place_in_lists(key) == place
+    ]

@@ -66,8 +66,9 @@ class GivenDraws:
         finally:
             with no_torch_function():
                 generator.set_state(after)
-        self.count += len(pieces) > 1
-        return result if args and result is args[0] else _joined(made, result)
+        together = result if args and result is args[0] else _joined(made, result)
+        self.count += together is not None and len(pieces) > 1
+        return together
 
 
 def _given(
