@@ -19,6 +19,8 @@ from .conftest import TYPED
 
 pytestmark = pytest.mark.processes
 
+A_MINUTE = "for _ in range(600): time.sleep(0.1)"
+"""Python hears a signal that comes just before it begins to sleep when it has slept, so no sleep here is long."""
 BROKEN_THEN_LONG = """
 import time
 with set_current_mesh(mesh):
@@ -40,7 +42,7 @@ def test_ctrl_c_while_the_command_is_loading_leaves_no_traceback():
 
 @pytest.mark.parametrize("swallowed", [False, True], ids=["not swallowed", "swallowed by the script"])
 def test_ctrl_c_reports_what_was_found_until_then(project, swallowed):
-    wait = 'print("ready", flush=True)\ntime.sleep(60)\n'
+    wait = f'print("ready", flush=True)\n{A_MINUTE}\n'
     if swallowed:
         wait = f"try:\n    {wait.replace(chr(10), chr(10) + '    ').rstrip()}\nexcept KeyboardInterrupt:\n    pass\n"
     project.write(TYPED + BROKEN_THEN_LONG + wait)
@@ -83,18 +85,19 @@ def test_modules_of_the_program_do_not_stand_in_for_ours(project):
     assert "SW911 nothing-checked" in out
 
 
-WAITING = """
+WAITING = f"""
 import os, time
 print("ready", os.getpid(), flush=True)
-time.sleep(60)
+{A_MINUTE}
 """
-RANKS_WAITING = """
+RANKS_WAITING = f"""
 import os, time
 import torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     print("ready", os.getpid(), flush=True)
-time.sleep(60 if dist.get_world_size() > 1 else 0)
+if dist.get_world_size() > 1:
+    {A_MINUTE}
 """
 
 
