@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from shardwise.cli.zoo import BYTES, commands, typed_code
 from shardwise.drawing.drawing import Drawing
-from shardwise.drawing.mesh import LIMIT
+from shardwise.drawing.tensors import LIMIT
 from shardwise.zoo.catalogue import Entry, entry, names
 from shardwise.zoo.program_picture import program_picture
 

@@ -45,6 +45,10 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
         (("b->->i", "b@dp"), "needs exactly one '->'"),
         (("bi,io->bx", "b@dp"), "label 'x' of the result of 'bi,io->bx' is on no operand"),
         (("b.i->b", "b@dp"), "not an einsum equation"),
+        (("->", "b@dp"), "operand 1 of '->' has no letters"),
+        (("->b", "b@dp"), "label 'b' of the result of '->b' is on no operand"),
+        (("b,->b", "b@dp"), "operand 2 of 'b,->b' has no letters"),
+        (("bi,io->bo", "--axis"), "No such option '--axis'"),
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_word(words: tuple[str, ...], said: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+from shardwise.diagnostics.printing.printable import cells
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.placement_on_nodes import on_nodes
 
@@ -86,9 +87,10 @@ def test_a_second_mesh_over_the_same_ranks_has_the_groups_of_its_own_sizes():
         (["tp=8,dp=4", "--folded", "ep=8,tp=4"], "tp is 4:1 there and 8:4 in tp=8,dp=4"),
         (["dp=4", "--rank", "4"], "has the ranks 0 to 3"),
         (["dp=6", "--nodes", "4"], "do not fill nodes of 4; 3 would"),
-        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "the mesh has no axis 'cp', its axes are dp, tp"),
-        (["dp=4,tp=2", "--flatten", "x=dp,cp"], "give the mesh that axis, like dp=4,cp=2,tp=2"),
-        (["dp=4,tp=2", "--flatten", "x=cp,dp"], "give the mesh that axis, like dp=4,tp=2,cp=2"),
+        (["dp=4,tp=2", "--flatten", "x=ddp,tp"], "the mesh has no axis 'ddp'; did you mean 'dp'?"),
+        (["dp=4,tp=2", "--flatten", "x=DP,tp"], "did you mean 'dp'? An axis of one rank with such a name is given"),
+        (["dp=4,tensor=2", "--flatten", "x=dp,tensro"], "did you mean 'tensor'?"),
+        (["dp=4,tp=2", "--flatten", "x=dp,c p"], "'c p' is no name of an axis"),
         (["dp=4", "--draw", "--format", "json"], "leave out --format json"),
         (["dp=4,tp=2", "--flatten", "dp"], "write it like dp_cp=dp,cp"),
         (["dp=4,tp=2", "--flatten", "x=dp,dp"], "dp is named twice, name each axis once"),
@@ -103,17 +105,59 @@ def test_wrong_usage_is_told(words, said):
     assert said in result.output
 
 
-MANY = ",".join(f"a{at}=2" for at in range(14))
+def test_the_mesh_of_the_issue_has_an_axis_that_is_not_used():
+    words = ["mesh", "pp=2,dp=4,tp=8", "--flatten", "dp_cp=dp,cp", "--nodes", "8"]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 0, told.output
+    assert "cp is no axis of the mesh, so it is of one rank, and dp_cp is dp\n" in told.stdout
+    assert "n7" in told.stdout  # it is drawn too
 
 
-def test_what_is_too_large_for_a_picture_is_told_in_words_alone():
-    result = CliRunner().invoke(main, ["mesh", MANY])
+@pytest.mark.parametrize(
+    ("absent", "there"),
+    [
+        (["dp=4,tp=8", "--flatten", "x=dp,cp"], ["dp=4,cp=1,tp=8", "--flatten", "x=dp,cp"]),
+        (["dp=4,tp=8", "--flatten", "x=cp,tp,dp"], ["cp=1,dp=4,tp=8", "--flatten", "x=cp,tp,dp"]),
+        (["dp=4,tp=8", "--flatten", "x=ep,cp"], ["ep=1,cp=1,dp=4,tp=8", "--flatten", "x=ep,cp"]),
+    ],
+)
+def test_an_axis_that_is_not_there_is_one_of_one_rank(absent, there):
+    axes, others = ({one["name"]: one for one in shown(*words)["axes"]} for words in (absent, there))
+    assert axes.items() <= others.items()
+    assert all(axis["size"] == 1 for name, axis in others.items() if name not in axes)
+    names = absent[2].partition("=")[2].split(",")
+    of_one = [name for name in names if name not in axes]
+    assert shown(*absent)["flattened"] == {"x": {"axes": [n for n in names if n in axes], "of_one_rank": of_one}}
+    assert shown(*there)["flattened"]["x"]["of_one_rank"] == []
+
+
+@pytest.mark.parametrize("count", [10, 14, 20])
+def test_of_many_axes_only_some_are_drawn(count):
+    result = CliRunner().invoke(main, ["mesh", ",".join(f"a{at}=2" for at in range(count))])
     assert result.exit_code == 0, result.output
-    assert "= 16384 ranks" in result.stdout
-    assert "no picture: a picture of 14 axes has at least 16384 cells" in result.stderr
-    refused = CliRunner().invoke(main, ["mesh", MANY, "--draw"])
+    assert f"= {2**count} ranks" in result.stdout
+    told = f"along {', '.join(f'a{at}' for at in range(count - 9))} only the first place is drawn:"
+    assert told in " ".join(result.stdout.split())
+    assert len(result.stdout.splitlines()) < 500
+
+
+DEEP = ",".join(f"a{at}=1" for at in range(65))
+
+
+def test_what_is_too_deep_for_a_picture_is_told_in_words_alone():
+    result = CliRunner().invoke(main, ["mesh", DEEP])
+    assert result.exit_code == 0, result.output
+    assert ": 1 rank\n" in result.stdout or "= 1 rank\n" in result.stdout
+    assert "no picture: a picture has at most 64 dims or axes, and here are 65" in result.stderr
+    refused = CliRunner().invoke(main, ["mesh", DEEP, "--draw"])
     assert refused.exit_code == 2
-    assert "draw a mesh of fewer" in refused.stderr
+
+
+def test_columns_of_names_in_wide_letters_stand_below_each_other():
+    lines = CliRunner().invoke(main, ["mesh", "数据=2,tp=4", "--no-draw"]).stdout.splitlines()
+    head, wide, narrow = lines[2:5]
+    columns = {cells(line[: line.index(word)]) for line, word in ((head, "layout"), (wide, "2:4"), (narrow, "4:1"))}
+    assert columns == {6}
 
 
 def test_a_mesh_is_written_as_a_drawing(tmp_path):

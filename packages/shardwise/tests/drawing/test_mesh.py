@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 from shardwise.diagnostics.printing.printable import cells
 from shardwise.drawing.layout import PIXELS
 from shardwise.drawing.mesh import fibers, mesh_picture, rank_at, row_major, stays_inside
+from shardwise.drawing.nesting import MOST_TILES
 from shardwise.drawing.subjects import draw
 from shardwise.drawing.text import text_of
 from shardwise.mesh.layout import Layout
 
 from .pictures import boxes_of, hold, tiles_of
 
-MESHES = st.lists(st.integers(1, 4), max_size=5).map(lambda sizes: {f"a{at}": n for at, n in enumerate(sizes)})
+MESHES = (
+    st.lists(st.integers(1, 4), max_size=5)
+    .filter(lambda sizes: math.prod(sizes) <= MOST_TILES)
+    .map(lambda sizes: {f"a{at}": n for at, n in enumerate(sizes)})
+)
 
 
 @given(MESHES)

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 import shardwise
 from shardwise.drawing.fitting import fitted
-from shardwise.drawing.layout import PIXELS, TEXT, size_of
+from shardwise.drawing.layout import PIXELS, TEXT, Label, marks_of, size_of
+from shardwise.drawing.model import Look
+from shardwise.drawing.nesting import MOST_TILES
+from shardwise.drawing.svg import svg_of
 from shardwise.drawing.tensors import element_grid
+from shardwise.drawing.text import text_of
+from shardwise.mesh.index_map import IndexMap
 
 from .pictures import boxes_of, hold, tiles_of
 
@@ -27,7 +32,7 @@ def test_every_element_stands_once_where_indexing_says(shape):
     picture = shardwise.draw(x, limit=4).picture()
     for m in (TEXT, PIXELS):
         boxes = {box.index: box for box in boxes_of(picture, m) if box.index is not None}
-        if math.prod(shape) <= 256:
+        if math.prod(shape) <= MOST_TILES:
             assert set(boxes) == set(itertools.product(*map(range, shape)))
         for index, box in boxes.items():
             assert box.lines == (str(x[index].item()),)
@@ -93,3 +98,31 @@ def test_drawing_a_tensor_is_no_operation_of_the_program():
     with shardwise.typecheck() as result:
         shardwise.draw(torch.ones(2, 2))
     assert result is None or getattr(result, "checked", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("subject", "mesh"),
+    [
+        (f"f32[{','.join('2' * 12)}]", None),
+        (f"f32[{','.join('3' * 9)}@dp]", {"dp": 3}),
+        (f"f32[{','.join('2' * 64)}]", None),
+        (torch.zeros([2] * 12), None),
+        (IndexMap.compact([2] * 14), None),
+        ({f"a{at}": 2 for at in range(12)}, None),
+    ],
+    ids=["dims", "sharded", "as many as there can be", "a tensor", "digits", "axes"],
+)
+def test_of_many_dims_the_outer_ones_are_drawn_at_their_first_place(subject, mesh):
+    picture = shardwise.draw(subject, mesh=mesh).picture()
+    assert 128 < len([box for box in boxes_of(picture, TEXT) if box.look is Look.PLAIN and box.lines]) <= 2 * MOST_TILES
+    labels = [mark.text for mark in marks_of(picture.block, TEXT) if isinstance(mark, Label)]
+    start = next(at for at, text in enumerate(labels) if text.startswith("along "))
+    words = labels[start : next(at for at, text in enumerate(labels) if text.endswith("drawn:")) + 1]
+    assert " ".join(words).endswith("only the first place is drawn:")
+    for drawn in (text_of(picture), svg_of(picture)):
+        assert all(line in drawn for line in words)
+
+
+def test_what_is_deeper_than_tensors_are_is_refused():
+    with pytest.raises(ValueError, match="at most 64 dims or axes, and here are 65"):
+        shardwise.draw(f"f32[{','.join('1' * 65)}]")

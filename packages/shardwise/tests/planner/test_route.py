@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.current import set_current_mesh
 from shardwise.planner.links import Links
 from shardwise.planner.moves import moves
 from shardwise.planner.route import plan, problem_of
@@ -21,6 +23,7 @@ from shardwise.types.tensor_type import TensorType
 from .exhaustive import Machine
 from .layouts import all_types, axes_of, coordinates, own_part
 
+A = MeshAxis.of(2, 1)
 EVERYTHING = settings().max_examples > 500
 """Whether all pairs are compared, as in `make nightly`."""
 SHAPES = {
@@ -168,3 +171,38 @@ def test_a_pending_average_is_a_sum_and_one_multiplication():
     steps = plan((8,), "float32", TensorType.of({dp: P}, scale={dp: 1}), TensorType.of({dp: R})).steps
     assert [(step.op, step.factor) for step in steps] == [("scale", 0.25), ("all_reduce", 1.0)]
     assert [step.src.exponent(dp) for step in steps] == [1, 0], "a step of scale changes the type, as any other"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "src", "said"),
+    [
+        ("bool", TensorType.of({A: P}), "the sum of truth values is none, so nothing of dtype bool is P over"),
+        ("bool", TensorType.of({A: P}, scale={A: 1}), "is P(avg) over"),
+        ("bool", TensorType.of({A: R}, scale={A: 1}), "numbers of dtype bool cannot be multiplied by 0.5"),
+        ("int64", TensorType.of({A: P}, scale={A: 1}), "is 2 times {dp: R}, and numbers of dtype int64 cannot be"),
+        ("uint8", TensorType.of({A: R}, scale={A: 2}), "is 4 times {dp: R}, and numbers of dtype uint8 cannot be"),
+        ("complex64", TensorType.of({A: P("max")}), "complex numbers have no order, so nothing of dtype complex64 is"),
+    ],
+    ids=str,
+)
+def test_elements_that_cannot_be_added_ordered_or_divided_take_no_such_steps(dtype, src, said):
+    dst = TensorType.of({A: R})
+    with set_current_mesh({"dp": A}), pytest.raises(SpmdValueError) as refused:
+        plan((8,), dtype, src, dst)
+    assert said in refused.value.message
+    assert refused.value.finding.code == "SW202"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "src"),
+    [
+        ("bool", TensorType.of({A: P("max")})),
+        ("uint8", TensorType.of({A: P})),
+        ("int64", TensorType.of({A: R}, scale={A: -1})),
+        ("float32", TensorType.of({A: P}, scale={A: 1})),
+        ("complex64", TensorType.of({A: P}, scale={A: 1})),
+    ],
+    ids=str,
+)
+def test_elements_that_can_take_the_steps_do(dtype, src):
+    assert plan((8,), dtype, src, TensorType.of({A: R})).steps

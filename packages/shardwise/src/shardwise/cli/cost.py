@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.finding import shown_path
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
@@ -246,11 +247,11 @@ def _text(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str
     rows += [[over, str(calls), byte_count(received), duration(time), f"{waits} of {calls}"]
              for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
     seconds = [one[2] for one in totals.values()]
-    shown = _table(rows)
+    shown = columns(rows)
     times = [["one after another", duration(sum(seconds))], ["as the program waits for them", duration(issued)]]
     if len(seconds) > 1:
         times.append(["if those over different axes overlapped entirely", duration(max(seconds))])
-    shown += ["", *_table(times)]
+    shown += ["", *columns(times)]
     shown += ["", "dearest"]
     for line in lines[:DEAREST]:
         many = f"{line.calls} x " if line.calls > 1 else ""
@@ -290,8 +291,3 @@ def _json(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str
         },
         indent=2,
     )
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -27,7 +27,7 @@ _MOST_WAYS = 4
 _PLACEMENT = re.compile(r"(?:S\((?P<shard>\w)\)|(?P<word>\w))@(?P<axis>\w+)")
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})  # "->b" is an equation
 @click.argument("equation")
 @click.argument("operands", nargs=-1)
 def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
@@ -40,6 +40,9 @@ def einsum(equation: str, operands: tuple[str, ...]) -> ExitCode:
     """
     from shardwise.op_rules.propagation.einsum_calculus import Einsum
 
+    for word in (equation, *operands):
+        if word.startswith("-") and not word.startswith("->"):
+            raise click.NoSuchOption(word, ctx=click.get_current_context())
     try:
         product = Einsum(equation)
         axes, placings = _read(product, operands)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
@@ -183,9 +184,7 @@ def _lines(inference: Inference) -> Iterator[str]:
 
 def _table(types: list[InferredType], ranks: int) -> Iterator[str]:
     rows = [(_name(one, ranks), str(list(one.shape)), _written(one)) for one in types]
-    widths = [max(len(row[at]) for row in rows) for at in range(2)]
-    for name, shape, written in rows:
-        yield f"  {name:{widths[0]}}  {shape:{widths[1]}}  {written}"
+    yield from (f"  {row}" for row in columns(rows))
 
 
 def _name(one: InferredType, ranks: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import click
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.diagnostics.printing.limits import counted
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
@@ -23,19 +26,27 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  shardwise mesh pp=2,dp=4,tp=8 --nodes 8
+  shardwise mesh pp=2,dp=4,tp=8 --flatten dp_cp=dp,cp --nodes 8
   shardwise mesh pp=2,dp=4,cp=2,tp=4 --flatten dp_cp=dp,cp --nodes 8 --rank 13
   shardwise mesh pp=2,dp=4,cp=2,tp=4 --folded pp=2,edp=4,ep=8 --nodes 8
   shardwise mesh pp=2,dp=4,tp=8 --nodes 8 --busiest tp -o mesh.svg
   shardwise mesh tp=8,dp=4 --column-major --busiest tp,dp --format json
 """
 SHOWN_GROUPS, SHOWN_RANKS = 2, 8
+NEAR = 0.7
+"""So much alike are two names of which one may be a slip for the other."""
+Flattened = dict[str, list[str]]
+"""Of one axis: the ``axes`` of the mesh that it is made of, and those ``of_one_rank`` that the mesh has not."""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("mesh", type=MeshParam(), metavar="AXES")
 @click.option(
-    "--flatten", "flattened", multiple=True, metavar="NAME=AXES", help="Several axes seen as one, e.g. dp_cp=dp,cp."
+    "--flatten",
+    "flattened",
+    multiple=True,
+    metavar="NAME=AXES",
+    help="Several axes seen as one, e.g. dp_cp=dp,cp; one that the mesh has not is of one rank.",
 )
 @click.option(
     "--folded", type=MeshParam(), metavar="AXES", help="A second mesh over the same ranks, e.g. edp=4,ep=8 for experts."
@@ -88,15 +99,15 @@ def mesh(
     axes = mesh.as_axes()
     wanted = _busiest(busiest, mesh)
     with set_current_mesh(axes):
-        shown = dict(axes)
+        shown, made_of = dict(axes), dict[str, Flattened]()
         for one in flattened:
-            _flatten(one, mesh, axes, shown)
+            _flatten(one, axes, shown, made_of)
         if folded is not None:
             shown |= _folded(folded, mesh, shown)
         found = {
             name: on_nodes(axis, mesh.ranks, min(per_node or mesh.ranks, mesh.ranks)) for name, axis in shown.items()
         }
-        said = _said(mesh, found, per_node, rank, wanted)
+        said = _said(mesh, found, per_node, rank, wanted, made_of)
     click.echo(json.dumps(said, indent=2) if form == "json" else _text(mesh, said, per_node))
     if printed or output is not None:
         from shardwise.drawing.subjects import draw
@@ -112,37 +123,46 @@ def mesh(
     return ExitCode.CLEAN
 
 
-def _flatten(text: str, mesh: MeshShape, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis]) -> None:
-    """Add the axis that ``text`` makes of several to those that are shown."""
-    from shardwise.mesh.axis import flatten_axes
+def _flatten(text: str, axes: dict[str, MeshAxis], shown: dict[str, MeshAxis], made_of: dict[str, Flattened]) -> None:
+    """Add the axis that ``text`` makes of several to those that are shown, and to ``made_of`` of which. One that the
+    mesh has not is of one rank, as where a parallelism is not used; unless its name is a slip of the pen."""
+    from shardwise.mesh.axis import MeshAxis, flatten_axes
 
     name, equals, parts = (piece.strip() for piece in text.partition("="))
     names = [one.strip() for one in parts.split(",")]
-    unknown = [one for one in names if one not in axes]
+    absent = [one for one in names if one not in axes]
     twice = [one for at, one in enumerate(names) if one in names[:at]]
     if not equals or not name.isidentifier() or "" in names:
         raise click.UsageError(f"--flatten {text}: write it like dp_cp=dp,cp")
-    if unknown:
-        raise click.UsageError(
-            f"--flatten {text}: the mesh has no axis {unknown[0]!r}, its axes are {', '.join(axes)}: flatten some of "
-            f"these, or give the mesh that axis, like {_with_axis(mesh, unknown[0], names)}"
-        )
+    for one in absent:
+        if not one.isidentifier():
+            raise click.UsageError(f"--flatten {text}: {one!r} is no name of an axis: write it like dp_cp=dp,cp")
+        near = _near(one, axes)
+        if near:
+            raise click.UsageError(
+                f"--flatten {text}: the mesh has no axis {one!r}; did you mean {near!r}? An axis of one rank with such "
+                f"a name is given to the mesh, as {one}=1"
+            )
     if twice:
         raise click.UsageError(f"--flatten {text}: {twice[0]} is named twice, name each axis once")
     if name in shown:
         whose = "an axis of the mesh" if name in axes else "flattened"
         raise click.UsageError(f"--flatten {text}: {name} is {whose} already, choose another name")
     try:
-        shown[name] = flatten_axes(tuple(axes[one] for one in names))
+        made_of[name] = {"axes": [one for one in names if one in axes], "of_one_rank": absent}
+        those = tuple(axes[one] for one in made_of[name]["axes"])
+        shown[name] = flatten_axes(those) if those else MeshAxis.of(1, 1)
     except SpmdTypeError as error:
         raise click.UsageError(f"--flatten {text}: {error.args[0]}") from None
 
 
-def _with_axis(mesh: MeshShape, name: str, flattened: list[str]) -> MeshShape:
-    """``mesh`` with one more axis of 2 ranks, inside the one that stands before it among those to be flattened."""
-    before = flattened[: flattened.index(name)][-1:]
-    at = mesh.names.index(before[0]) + 1 if before else len(mesh.axes)
-    return MeshShape((*mesh.axes[:at], (name, 2), *mesh.axes[at:]))
+def _near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` is most likely meant to be: in other letters the same, or with one letter more, less
+    or exchanged of three or more. Names like cp and dp are too short to be slips of each other."""
+    for one in known:
+        if one.casefold() == name.casefold():
+            return one
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff=NEAR)), None)
 
 
 def _folded(folded: MeshShape, mesh: MeshShape, shown: dict[str, MeshAxis]) -> dict[str, MeshAxis]:
@@ -170,7 +190,12 @@ def _busiest(text: str | None, mesh: MeshShape) -> list[str]:
 
 
 def _said(
-    mesh: MeshShape, found: dict[str, AxisOnNodes], per_node: int | None, rank: int | None, busiest: list[str]
+    mesh: MeshShape,
+    found: dict[str, AxisOnNodes],
+    per_node: int | None,
+    rank: int | None,
+    busiest: list[str],
+    made_of: dict[str, Flattened],
 ) -> dict[str, object]:
     from shardwise.mesh.index_map import IndexMap
     from shardwise.mesh.placement_on_nodes import launch_order, nodes_of, nodes_of_job
@@ -196,6 +221,7 @@ def _said(
             }
             for name, one in found.items()
         ],
+        "flattened": made_of,
         "nodes": nodes.first.size if per_node else None,
         "launch_order": {
             "busiest_first": busiest,
@@ -248,14 +274,16 @@ def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str
                 shown + ("  .." if groups > len(first) else ""),
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     nodes: int | None = said["nodes"]  # type: ignore[assignment]
     lines = [
         f"{mesh}: {mesh.arithmetic} rank{'' if mesh.ranks == 1 else 's'}"
         + (f" on {counted(nodes, 'node')} of {per_node}" if nodes else ""),
         "",
     ]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += columns(rows)
+    made_of: dict[str, Flattened] = said["flattened"]  # type: ignore[assignment]
+    told = [_of_one_rank(name, one) for name, one in made_of.items() if one["of_one_rank"]]
+    lines += ["", *told] if told else []
     names: list[str] = order["busiest_first"]  # type: ignore[assignment]
     lines += [
         "",
@@ -271,6 +299,12 @@ def _text(mesh: MeshShape, said: dict[str, object], per_node: int | None) -> str
     if "rank" in said:
         lines += ["", *_rank_lines(said["rank"], not order["is_the_meshs_own"])]  # type: ignore[arg-type]
     return "\n".join(lines)
+
+
+def _of_one_rank(name: str, one: Flattened) -> str:
+    absent, made_of = one["of_one_rank"], " and ".join(one["axes"]) or "of one rank too"
+    are = "is no axis of the mesh, so it is" if len(absent) == 1 else "are no axes of the mesh, so they are"
+    return f"{', '.join(absent)} {are} of one rank, and {name} is {made_of}"
 
 
 def _numbering(mesh: MeshShape) -> str:

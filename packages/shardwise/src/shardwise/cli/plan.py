@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.printing.quantities import byte_count, duration
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
@@ -161,7 +162,7 @@ def _text(plan: Plan, rejected: tuple[RejectedPlan, ...], theirs: list[tuple[str
         f"to   {_type(plan, plan.dst)}",
         "",
         *(
-            _table([_row(at, step, plan) for at, step in enumerate(plan.steps, 1)])
+            columns([_row(at, step, plan) for at, step in enumerate(plan.steps, 1)])
             or ["nothing to do: the types say the same"]
         ),
     ]
@@ -174,11 +175,11 @@ def _text(plan: Plan, rejected: tuple[RejectedPlan, ...], theirs: list[tuple[str
     if rejected:
         lines += ["", "not taken"]
         rows = [[f"  {one.name}", "" if one.plan is None else byte_count(one.plan.bytes), one.why] for one in rejected]
-        lines += _table(rows)
+        lines += columns(rows)
     lines += ["", "DTensor's redistribute"]
     if isinstance(theirs, str):
         return "\n".join([*lines, f"  cannot be asked: {theirs}"])
-    lines += _table([[f"  {op}", f"over {axis!r}", byte_count(received)] for op, axis, received in theirs]) or [
+    lines += columns([[f"  {op}", f"over {axis!r}", byte_count(received)] for op, axis, received in theirs]) or [
         "  nothing"
     ]
     total = sum(received for *_, received in theirs)
@@ -204,11 +205,6 @@ def _itemsize(plan: Plan) -> int:
     from shardwise.planner.cost import itemsize
 
     return itemsize(plan.dtype)
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _json(plan: Plan, rejected: tuple[RejectedPlan, ...], theirs: list[tuple[str, MeshAxis, int]] | str) -> str:

@@ -170,7 +170,7 @@ def commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
 
 def _draw(found: Entry, sizes: Mapping[str, int], output: Path | None) -> ExitCode:
     from shardwise.drawing.drawing import Drawing
-    from shardwise.drawing.mesh import LIMIT
+    from shardwise.drawing.tensors import LIMIT
     from shardwise.zoo.program_picture import program_picture
 
     drawing = Drawing(lambda limit: program_picture(found, sizes, limit=limit), LIMIT)

@@ -7,7 +7,7 @@ from shardwise.mesh.layout import Layout
 
 from .model import Block, Look, Matrix, Picture, Sequence, Tile, Words
 from .nesting import Dim, Place, indices, matrix_of_matrices
-from .tensors import LIMIT, fitting_limit, require_readable
+from .tensors import LIMIT, fitting_limit
 
 MOST_OFFSETS = 32
 MOST_LISTED = 4096
@@ -18,7 +18,6 @@ def layout_picture(layout: Layout | IndexMap, *, name: str = "", limit: int = LI
     """Every digit ``size:stride`` as a dim with the offsets in its tiles, and below the ranks that are reached."""
     known = f"{name} = {layout}" if name else str(layout)
     counted = IndexMap.of_modes(layout.atoms) if isinstance(layout, Layout) else layout
-    require_readable(counted.sizes, "digits", "write it in fewer, those that adjoin as one")
     limit = fitting_limit(counted.sizes, limit)
     least = len(str(counted.reach - 1))
     dims = [Dim(f"{size}:{stride}", indices(size, limit)) for size, stride in counted.modes]

@@ -11,10 +11,8 @@ from shardwise.mesh.placement_on_nodes import nodes_of
 
 from .model import Block, Picture, Tile
 from .nesting import Dim, Place, indices, matrix_of_matrices
-from .tensors import require_readable
+from .tensors import LIMIT, fitting_limit
 
-LIMIT = 8
-"""So many indices of an axis are drawn."""
 MOST_LISTED = 8
 
 Axes = Mapping[str, Layout]
@@ -41,7 +39,7 @@ def mesh_picture(
     ``node_size``  so many consecutive ranks share a node; nodes are framed.
     """
     sizes = {name: layout.numel() for name, layout in axes.items()}
-    require_readable_axes(list(sizes.values()))
+    limit = fitting_limit(list(sizes.values()), limit)
     dims = [Dim(name, indices(size, limit)) for name, size in sizes.items()]
     world = math.prod(sizes.values())
     least = len(str(max(world - 1, 0)))
@@ -61,11 +59,6 @@ def mesh_picture(
     title = f"mesh {', '.join(f'{name}={size}' for name, size in sizes.items()) or 'of one rank'}: {_ranks(world)}"
     description = f"The ranks of a mesh in a grid. {_order(axes)}"
     return Picture(title, description, matrix_of_matrices(dims, cell), tuple(_notes(axes, highlight, node_size)))
-
-
-def require_readable_axes(sizes: Sequence[int]) -> None:
-    """Refuse a mesh of too many axes. Errors: ValueError (SW905)."""
-    require_readable(sizes, "axes", "draw a mesh of fewer, those that lie beside each other as one")
 
 
 def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:

@@ -3,20 +3,26 @@
 The last dim runs across, the one before it down, then across again a level further out, and so on, so that the
 outermost dim is the outermost on paper.
 
-Of a long dim only some parts are drawn: indices from both ends with an ellipsis between them, or ranges.
+Of a long dim only some parts are drawn: indices from both ends with an ellipsis between them, or ranges. Where that is
+still too much, because there are many dims, of the outermost ones only the first part is drawn, and a line says so.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from shardwise.diagnostics.printing.printable import cells
 
-from .model import Block, Heading, Look, Matrix, Span, Tile
+from .model import Block, Heading, Look, Matrix, Span, Tile, Words, label
+from .model import Sequence as Blocks
 
 ACROSS, DOWN = "→", "↓"
+MOST_TILES = 512
+LINE = 76
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,16 @@ def indices(size: int, limit: int) -> tuple[DimPart, ...]:
 
 def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> Block:
     """Nested grids with a block for every place; the first row and column of each level carry the headings."""
+    outer, inner = _readable(dims)
+    if not outer:
+        return _grids(inner, cell)
+    place = tuple(dim.parts[0] for dim in outer)
+    told = f"along {', '.join(label(dim.name) for dim in outer)} only the first place is drawn:"
+    block = _grids(inner, lambda within: cell((*place, *within)))
+    return Blocks((Words(tuple(textwrap.wrap(told, LINE))), block), across=False)
+
+
+def _grids(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> Block:
     if len(dims) < 3:
         return _level(tuple(dims), (), cell, top=True, left=True)
     # Grids above each other have columns of one width, so the tiles of all of them agree.
@@ -68,6 +84,14 @@ def matrix_of_matrices(dims: Sequence[Dim], cell: Callable[[Place], Block]) -> B
         for place, block in blocks.items()
     }
     return _level(tuple(dims), (), wide.__getitem__, top=True, left=True)
+
+
+def _readable(dims: Sequence[Dim]) -> tuple[Sequence[Dim], Sequence[Dim]]:
+    """The outer dims of which one part is drawn, and the inner ones, for which ``MOST_TILES`` are enough then."""
+    for at in range(len(dims)):
+        if math.prod(len(_shown(dim)) for dim in dims[at:]) <= MOST_TILES:
+            return dims[:at], dims[at:]
+    return dims, ()
 
 
 def _shown(dim: Dim) -> list[DimPart]:

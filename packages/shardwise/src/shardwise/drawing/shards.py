@@ -9,7 +9,6 @@ from collections.abc import Hashable, Sequence
 from shardwise.mesh.names import NamedAxis
 from shardwise.types.notation import TypedShape
 
-from .mesh import require_readable_axes
 from .model import Block, Look, Picture, Sheets, Span, Tile, Words
 from .model import Sequence as Blocks
 from .nesting import Dim, DimPart, Place, indices, matrix_of_matrices
@@ -145,7 +144,6 @@ def _sheets(placed: SpreadTensor) -> tuple[str, ...]:
 def ranks_of(placed: SpreadTensor, *, limit: int = LIMIT) -> Block:
     """The mesh, every rank with the slices that it holds."""
     sizes = [axis.size() for axis in placed.axes]
-    require_readable_axes(sizes)
     limit = fitting_limit(sizes, limit)
     dims = [Dim(repr(axis), indices(axis.size(), limit)) for axis in placed.axes]
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
 from .model import Block, Tile
-from .nesting import Dim, Place, indices, matrix_of_matrices
+from .nesting import MOST_TILES, Dim, Place, indices, matrix_of_matrices
 
 LIMIT = 8
 """So many indices of a dim are drawn, and fewer where there are many dims."""
-MOST_TILES = 512
-UNREADABLE_TILES = 10_000
+MOST_DIMS = 64
+"""PyTorch has no more; pictures are not nested deeper."""
 
 Index = tuple[int, ...]
 
@@ -30,11 +29,12 @@ def dim_names(count: int, names: Sequence[str | None] | None) -> list[str]:
 
 
 def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
-    """The largest limit, from ``limit`` down to 3, with which no more than ``MOST_TILES`` are drawn.
+    """The largest limit, from ``limit`` down to 3, with which no more than ``MOST_TILES`` are drawn, or 3.
 
-    Errors: ValueError (SW905) where 3 a dim are more than anybody could look at.
+    Errors: ValueError (SW905) for more than ``MOST_DIMS``.
     """
-    require_readable(sizes, "dims", "leave out dims that are not sharded")
+    if len(sizes) > MOST_DIMS:
+        raise SpmdValueError(f"a picture has at most {MOST_DIMS} dims or axes, and here are {len(sizes)}", code="SW905")
     for smaller in range(limit, 3, -1):
         count = 1
         for size in sizes:
@@ -42,20 +42,6 @@ def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
         if count <= MOST_TILES:
             return smaller
     return 3
-
-
-def require_readable(sizes: Sequence[int], of: str, remedy: str) -> None:
-    """Refuse a picture that has too many cells even with 3 indices a dim, or whatever the sizes are those of.
-
-    Errors: ValueError (SW905), which ends in ``remedy``.
-    """
-    least = math.prod(max(min(size, 3), 1) for size in sizes)
-    if least > UNREADABLE_TILES:
-        raise SpmdValueError(
-            f"a picture of {len(sizes)} {of} has at least {least} cells, more than the {UNREADABLE_TILES} that are "
-            f"drawn: {remedy}",
-            code="SW905",
-        )
 
 
 def element_grid(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardwise.diagnostics.finding import WIDTH, absolute_root, finding_lines
 from shardwise.diagnostics.printing.limits import DEFAULT, counted
 from shardwise.diagnostics.printing.paint import Line
-from shardwise.diagnostics.printing.printable import safe_str
+from shardwise.diagnostics.printing.printable import columns, safe_str
 from shardwise.diagnostics.result import RunResult
 
 from .coloured_text import block, span
@@ -39,8 +39,7 @@ class CellReport:
     def __repr__(self) -> str:
         lines = ["".join(text for _, text in line).rstrip() for line in self._findings()]
         if self.values:
-            width = max(len(value.name) for value in self.values)
-            lines += [f"{value.name:<{width}}  {safe_str(value.type)}{_note(value)}" for value in self.values] + [""]
+            lines += [*columns([(value.name, f"{safe_str(value.type)}{_note(value)}") for value in self.values]), ""]
         return "\n".join([*lines, self._summary])
 
     def _repr_html_(self) -> str:

@@ -7,6 +7,8 @@ gradient, which takes the partners of the steps backwards, ends at the dual of t
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -14,7 +16,7 @@ from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.given import outermost_first
 from shardwise.mesh.regions import reinterpret
-from shardwise.types.notation import format_type, format_typed_shape
+from shardwise.types.notation import format_placement, format_type, format_typed_shape
 from shardwise.types.placement import I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Exponent, TensorType
@@ -26,6 +28,9 @@ from .moves import Move
 from .plans import Plan, PlanStep
 from .problem import Problem, State
 from .shortest import shortest
+
+_WHOLE = re.compile("q?u?int|bool")
+"""Dtypes of whole numbers, by their names."""
 
 
 @lru_cache(maxsize=8192)
@@ -43,8 +48,8 @@ def plan(
 
     ``together``   the flattened axes over which one collective can run; None: any set of axes.
     ``max_bytes``  no local tensor on the way is larger.
-    Errors: SW202 if no steps lead from ``src`` to ``dst``, SW208 if none does within ``max_bytes``, SW132 if the types
-    do not speak of the same axes.
+    Errors: SW202 if no steps lead from ``src`` to ``dst``, or numbers of this dtype cannot take them; SW208 if none
+    does within ``max_bytes``; SW132 if the types do not speak of the same axes.
     Example:
         >>> dp, tp = MeshAxis.of(2, 4), MeshAxis.of(4, 1)
         >>> src = TensorType.of({dp: V, tp: V}, PartitionSpec((dp, tp), None))
@@ -79,6 +84,7 @@ def problem_of(
     start, goal = _state(src, shape), _state(dst, shape)
     for axis in axes:
         _check_pair(axis, src, dst)
+    _check_values(dtype, src, dst)
     weights, latencies = links.integers(axes)
     varying = sum(1 << at for at, axis in enumerate(axes) if _is_list(src, axis))
     problem = Problem(
@@ -161,6 +167,41 @@ def _check_pair(axis: MeshAxis, src: TensorType, dst: TensorType) -> None:
         )
 
 
+def _check_values(dtype: str, src: TensorType, dst: TensorType) -> None:
+    """What the elements themselves have to be able to say: a sum, an order, or a fraction. Errors: SW202."""
+    for axis, type in itertools.product(src.axes, (src, dst)):
+        place = type.get(axis)
+        if dtype == "bool" and place is P:
+            raise SpmdValueError(
+                f"the sum of truth values is none, so nothing of dtype bool is {format_placement(type, axis)} over "
+                f"{axis!r}",
+                code="SW202",
+                help=("P(max) where any rank has to say True, P(min) where all have to", "an integer dtype, to count"),
+            )
+        if dtype.startswith(("complex", "bcomplex")) and place.is_extremum:
+            raise SpmdValueError(
+                f"complex numbers have no order, so nothing of dtype {dtype} is {place!r} over {axis!r}", code="SW202"
+            )
+    factor = _factor(src, dst)
+    if not factor.is_integer() and _WHOLE.match(dtype):
+        raise SpmdValueError(
+            f"{format_type(src)} is {1 / factor:g} times {format_type(dst)}, and numbers of dtype {dtype} cannot be "
+            f"multiplied by {factor:g}",
+            code="SW202",
+            help=("a floating dtype before the move",),
+        )
+
+
+def _factor(src: TensorType, dst: TensorType) -> float:
+    """By what the value has to be multiplied, where it is off by powers of the axes' sizes."""
+    factor = 1.0
+    for axis in src.axes:
+        before, after = src.exponent(axis), dst.exponent(axis)
+        if before is not None and after is not None:
+            factor *= float(axis.size()) ** (after - before)
+    return factor
+
+
 def _masks(axes: tuple[MeshAxis, ...], together: Collection[MeshAxis]) -> Iterator[int]:
     """The bits of the axes that make up each flattened one."""
     for whole in together:
@@ -216,11 +257,7 @@ class _Steps:
 
     def _scaled(self) -> Iterator[PlanStep]:
         """One multiplication for what is off by powers of the axes' sizes; it commutes with every step."""
-        factor = 1.0
-        for axis in self.axes:
-            before, after = self.src.exponent(axis), self.dst.exponent(axis)
-            if before is not None and after is not None:
-                factor *= float(axis.size()) ** (after - before)
+        factor = _factor(self.src, self.dst)
         if factor != 1.0:
             yield self._made("scale", [], {}, self.state, factor=factor)
         elif self.src.scale != self.dst.scale:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.gradient_origin import gradient_now
 from shardwise.interop.autograd.gradients import gradient_type, waive
@@ -184,10 +185,7 @@ class TrainingContract:
         for line in self.lines:
             cells = (_cell(line, axis) for axis in axes)
             rows.append((" = ".join(line.names) + (" (frozen)" if line.frozen else ""), *cells))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
+        return "\n".join(columns(rows))
 
 
 def _place(name: str, axis: MeshAxis, given: object) -> PerMeshAxisLocalSpmdType:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from shardwise.diagnostics.printing.limits import counted
-from shardwise.drawing.mesh import LIMIT, mesh_picture, row_major
+from shardwise.drawing.mesh import mesh_picture, row_major
 from shardwise.drawing.model import Block, Look, Picture, Sequence, Words
+from shardwise.drawing.tensors import LIMIT
 
 from .catalogue import Entry
 from .schedule_picture import schedule_picture

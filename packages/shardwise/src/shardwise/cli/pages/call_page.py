@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import DispatchMode, OpOverloadPacket, dispatch_keys
 from shardwise.op_rules.propagation.dim_labels import Shape
@@ -99,8 +100,7 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
         for name, sizes in owed or [("nothing", [])]:
             rows.append((told, name, _received(sizes) if owed else ""))
             told = ""
-    widths = [max(len(row[at]) for row in rows) for at in range(2)]
-    told_rows = (f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows)
+    told_rows = (f"  {row}" for row in columns(rows))
     return "\n".join([f"cost over {RANKS} ranks: the call itself moves nothing", *told_rows])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.op_rules.transitions import TRANSITIONS, Transition
 
 HEADS = ("from", "to", "gradient", "ranks wait in", "law")
@@ -47,9 +48,7 @@ def _waits(row: Transition, backward: bool) -> bool:
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return (f"  {row}" for row in columns(rows))
 
 
 def _notes(rows: list[Transition]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rule
 from shardwise.op_rules.schema import OpRule
 from shardwise.types.placement import I, P, R, V
@@ -26,6 +27,4 @@ def joining(rule: OpRule) -> str:
         )
         said = f"refused, {place.code}" if isinstance(place, Refusal) else repr(place)
         lines.append((*map(repr, places), "->", said))
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n  ".join(["along one mesh axis", *text])
+    return "\n  ".join(["along one mesh axis", *columns(lines)])

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardwise.diagnostics.printing.printable import columns
 from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labelling, Shape
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded_rule
@@ -314,13 +315,7 @@ def _table(example: Example, lines: Sequence[RuleLine]) -> str:
             continue
         duals = [_text(to_dual(place)) for place in line.operands]
         body.append([*given, "->", _joined(line.results), _joined([to_dual(place) for place in line.results]), *duals])
-    full = [row for row in body if len(row) == len(heads)]
-    widths = [max(len(row[at]) for row in [heads, *full]) for at in range(len(heads))]
-    rows = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
-        for row in [heads, *body]
-    ]
-    return "\n".join(["along one mesh axis", *(f"  {row}" for row in rows)])
+    return "\n".join(["along one mesh axis", *(f"  {row}" for row in columns([heads, *body]))])
 
 
 def to_dual(place: PerMeshAxisSpmdType) -> PerMeshAxisSpmdType:

@@ -1,4 +1,4 @@
-"""Anything as one harmless line of text: survives a broken ``__repr__`` and control characters.
+"""Anything as harmless lines of text: survives a broken ``__repr__`` and control characters.
 
 Widths are terminal cells: wide East Asian characters take two, combining ones none.
 """
@@ -6,6 +6,7 @@ Widths are terminal cells: wide East Asian characters take two, combining ones n
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from .limits import DEFAULT
 
@@ -58,6 +59,29 @@ def _cells(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, width: int) -> str:
+    """``text`` with blanks behind it, ``width`` terminal columns in all.
+
+    Example:
+        >>> padded("tp", 4), padded("张", 4)
+        ('tp  ', '张  ')
+    """
+    return text + " " * (width - cells(text))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines, each column as wide as the widest of its cells. A row that has fewer cells than the first one
+    says something of its own in the last of them, which makes no column wider.
+
+    Example:
+        >>> columns([("axis", "ranks"), ("张量", "0 1")])
+        ['axis  ranks', '张量  0 1']
+    """
+    full = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(map(cells, column)) for column in zip(*full, strict=True)]
+    return ["  ".join(map(padded, row, widths)).rstrip() for row in rows]
 
 
 def window(text: str, start: int, end: int) -> str:
