@@ -60,6 +60,10 @@ VERIFIER_ORDER = (
     "text",
     "formats",
     "report_sections",
+    "verification",
+    "reference_runs",
+    "narrowing",
+    "other_ways",
     "run",
     "launched",
 )

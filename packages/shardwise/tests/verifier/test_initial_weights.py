@@ -14,10 +14,11 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.layouts.initial_weights import put_together
+from shardwise.verifier.other_ways import STARTED
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
 from shardwise.verifier.records.subject import Function
-from shardwise.verifier.run import STARTED, verify, verify_subject
+from shardwise.verifier.run import verify, verify_subject
 
 DRAWN = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
