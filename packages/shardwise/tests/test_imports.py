@@ -61,6 +61,7 @@ VERIFIER_ORDER = (
     "formats",
     "report_sections",
     "verification",
+    "roundings",
     "reference_runs",
     "narrowing",
     "other_ways",

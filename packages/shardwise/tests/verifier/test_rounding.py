@@ -17,7 +17,9 @@ from shardwise.verifier.layouts.places import nearest_place, taken
 from shardwise.verifier.records.intervention import Intervention
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.record import RankRun
+from shardwise.verifier.records.references import load
 from shardwise.verifier.records.subject import Script
+from shardwise.verifier.reference_runs import record_references
 from shardwise.verifier.run import verify_subject
 from shardwise.verifier.runs.perturbation import Perturbation
 from shardwise.verifier.text import Verdict
@@ -75,11 +77,16 @@ TENSOR_PARALLEL = """
 """
 
 
-def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
+def subject_in(folder: Path, returned: str, dtype: str) -> Script:
     script = folder / "script.py"
     text = TENSOR_PARALLEL.replace("{returned}", returned).replace("{layers}", str(LAYERS))
     script.write_text(textwrap.dedent(text.replace("{dtype}", dtype)))
-    return verify_subject(Script(Program(path=str(script))), {"tp": 2}, VerifyOptions(strict=False, timeout_s=200.0))
+    return Script(Program(path=str(script)))
+
+
+def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
+    subject = subject_in(folder, returned, dtype)
+    return verify_subject(subject, {"tp": 2}, VerifyOptions(strict=False, timeout_s=200.0))
 
 
 @pytest.mark.processes
@@ -97,6 +104,51 @@ def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
     named = verdict.numbers.module or verdict.numbers.disagreements[0]
     assert named.key.name.startswith(f"{LAYERS - 1}"), str(verdict)
 
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("returned", "code"), [("x + y", ExitCode.CLEAN), ("x + y * (1 + last)", ExitCode.FINDINGS)], ids=["right", "wrong"]
+)
+def test_references_keep_how_far_roundings_move_them(tmp_path, returned, code):
+    """The mesh may run elsewhere, where nothing can be measured any more."""
+    subject, file = subject_in(tmp_path, returned, "bfloat16"), str(tmp_path / "references")
+    options = VerifyOptions(strict=False, timeout_s=200.0)
+    failure, said = record_references(file, subject, {"tp": 1}, options)
+    assert failure is None, said
+    assert said.endswith("how far roundings move them was measured")
+    verdict = verify_subject(subject, {"tp": 2}, options, references=file)
+    assert verdict.exit_code is code, str(verdict)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("allowed", [True, False])
+def test_products_in_tf32_are_measured_where_the_program_allows_them(tmp_path, allowed):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(ALLOWING.replace("{allowed}", str(allowed))))
+    file = str(tmp_path / "references")
+    assert (
+        record_references(file, Script(Program(path=str(script))), {"dp": 1}, VerifyOptions(timeout_s=60.0))[0] is None
+    )
+    run = load(file).run
+    assert run.tf32 is allowed
+    assert (run.spread is not None) is allowed
+    if run.spread is not None:
+        (gradient,) = (one for one in run.entries if one.key.kind == "gradient" and one.key.name == "weight")
+        assert isinstance(gradient, Record)
+        assert gradient.value is not None
+        largest, moved = float(gradient.value.abs().max()), run.spread[gradient.key].largest
+        assert 2**-12 < moved / largest < 2**-6, "10 bits are kept, a few roundings behind one another"
+
+
+ALLOWING = """
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = {allowed}
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+"""
 
 FLOAT8 = """
     import torch, torch.distributed as dist, torch.nn as nn

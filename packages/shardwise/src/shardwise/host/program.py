@@ -24,6 +24,7 @@ from .attribute_patch import patched
 from .interpreter_state import folder_kept, interpreter_kept
 from .no_run import NoProgram, StartsProcesses
 from .overlay import compiled, imports_overlaid, read_bytes
+from .user_warnings import warnings_at_own_lines
 
 _START = multiprocessing.process.BaseProcess.start
 
@@ -99,6 +100,7 @@ class Program:
             patched(sys, "path", [folder, *sys.path[1:]]),
             patched(atexit, "register", _register(handlers, own)),
             output_to_stderr(),
+            warnings_at_own_lines(),
             folder_kept(),
             _no_processes(),
             imports_overlaid(),

@@ -7,14 +7,14 @@ from dataclasses import replace
 import torch
 
 from .distance.numbers import Numbers
-from .distance.spread import NoneMoved, Spread, is_low, outputs_of, rounding_to_measure, spread_of
+from .distance.spread import NoneMoved, is_low, outputs_of, rounding_to_measure
 from .records.intervention import Intervention
 from .records.record import RankRun
+from .records.rounded import Spread
+from .roundings import measured
 from .runs.one_rank import merged_types
 from .verification import Compared, Verification
 
-MOVED = 3
-"""How often the run on one rank is repeated with roundings."""
 FED = (
     "the roundings of the modules before hid this: it was found in a run in which every module was given what those "
     "before it give on one rank"
@@ -87,12 +87,4 @@ def _narrowed(numbers: Numbers, closer: Compared) -> Numbers:
 
 def _spread(asked: Verification, alone: RankRun, rounding: torch.dtype) -> Spread | None:
     """How far rounding moves what ``alone`` has recorded; None where such a run does not come to its end."""
-    moved = []
-    for seed in range(1, MOVED + 1):
-        changed = replace(asked.options.changed or Intervention(), rounding=rounding, seed=seed)
-        rounded = asked.with_options(replace(asked.options, changed=changed))
-        run = rounded.alone_again(f"measuring rounding, {seed} of {MOVED}")
-        if run is None:
-            return None
-        moved.append(run)
-    return spread_of(alone, moved)
+    return measured(alone, asked.options, rounding, lambda options, said: asked.with_options(options).alone_again(said))

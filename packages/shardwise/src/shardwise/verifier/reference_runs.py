@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shardwise.diagnostics.printing.limits import counted
@@ -15,25 +16,49 @@ from .records.record import RankRun, initial_parameters
 from .records.reference import Reference
 from .records.references import DECIDE, References, save
 from .records.subject import Subject
+from .roundings import measured, rounding_to_record
 from .runs.crash import crash_among, lost, unreadable
-from .runs.processes import run_ranks
+from .runs.processes import alone_again, run_ranks
 from .verification import Compared, Verification
 
 _ALONE = "on one rank"
 
 
 def record_references(
-    file: str, subject: Subject, sizes: Mapping[str, int], options: VerifyOptions
+    file: str,
+    subject: Subject,
+    sizes: Mapping[str, int],
+    options: VerifyOptions,
+    stage: Callable[[str], None] = lambda text: None,
 ) -> tuple[Failure | None, str]:
-    """Run on one rank and write what it computes into ``file``; why that failed, and what there is to say of it."""
+    """Run on one rank and write what it computes into ``file``; why that failed, and what there is to say of it.
+
+    In low precision it runs a few times more with roundings, as long as ``options.timeout_s`` is not over. ``stage`` is
+    told what is being done.
+    """
+    started_s = time.perf_counter()
+    stage(f"running {_ALONE}")
     alone = _run_alone(subject, sizes, options, _ALONE)
     if isinstance(alone, Failure):
         at = "" if alone.location is None else f" at {alone.location}"
         said = f"the run {alone.where} did not come to its end{at}: {alone.text}"
         return alone, "\n".join([said, *alone.details.splitlines()])
+    rounding, of_products = rounding_to_record(alone)
+    if rounding is not None and options.rtol is None:
+        if of_products:  # what is compared with it is as coarse
+            alone.dtypes.add(rounding)
+        until_s = started_s + options.timeout_s
+
+        def again(changed: VerifyOptions, said: str) -> RankRun | None:
+            left_s = until_s - time.perf_counter()
+            return alone_again(subject, sizes, replace(changed, timeout_s=left_s), stage, said) if left_s > 0 else None
+
+        alone.spread = measured(alone, options, rounding, again, of_products=of_products)
     made = References(str(subject), {name: getattr(options, name) for name in DECIDE}, alone)
     save(made, file)
-    return None, f"{file}: {counted(len(alone.entries), 'record')} of the run on one rank, {made.nbytes / 1e6:.1f} MB"
+    rounded = "" if alone.spread is None else "; how far roundings move them was measured"
+    records = counted(len(alone.entries), "record")
+    return None, f"{file}: {records} of the run on one rank, {made.nbytes / 1e6:.1f} MB{rounded}"
 
 
 def reference_run(asked: Verification, against: Reference, own: RankRun) -> RankRun | Failure:

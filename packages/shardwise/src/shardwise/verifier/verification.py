@@ -10,11 +10,12 @@ from shardwise.diagnostics.result import RunResult
 
 from .comparison.compare import compare
 from .distance.numbers import Numbers
-from .distance.spread import NoneMoved, Spread
+from .distance.spread import NoneMoved
 from .records.failure import Failure
 from .records.options import VerifyOptions
 from .records.record import RankRun
 from .records.reference import Reference
+from .records.rounded import Spread
 from .records.subject import Subject
 from .runs.one_rank import merged_types, shown_mesh, with_derivatives
 from .runs.processes import alone_again, run_both

@@ -109,7 +109,7 @@ class AskedVerify:
             raise click.UsageError("--record writes references and --references reads them: leave one of them out")
         require_writable("--record", file, ARCHIVE)
         from shardwise.verifier.records.intervention import Intervention
-        from shardwise.verifier.run import record_references
+        from shardwise.verifier.reference_runs import record_references
         from shardwise.verifier.runs.second_run import read_batches
 
         axes = dict.fromkeys(self.mesh.names if self.mesh else ("rank",), 1)
@@ -118,8 +118,9 @@ class AskedVerify:
             changed = Intervention(batches=read_batches(self.batches)) if self.batches else None
             # Loaders draw apart as they do on the ranks; what they give here nobody asks for.
             options = replace(options, kept_bytes=1, changed=changed)
-        with progress(lambda: "running on one rank", plain=True):
-            failure, said = record_references(file, subject, axes, options)
+        doing = ["starting"]
+        with progress(lambda: doing[0], plain=True):
+            failure, said = record_references(file, subject, axes, options, lambda text: doing.__setitem__(0, text))
         click.echo(said)
         return ExitCode.BROKEN if failure else ExitCode.CLEAN
 

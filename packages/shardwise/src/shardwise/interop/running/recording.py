@@ -162,6 +162,7 @@ class Recorder:
     ``settings``  what each optimizer step was taken with.
     ``divisors``  what each loss was divided by on this rank, where its graph tells.
     ``data_parallel``  a module is wrapped so that several ranks share out the data.
+    ``convolves``  the program convolves what has gradients.
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
@@ -178,6 +179,7 @@ class Recorder:
         self.settings: list[StepSettings] = []
         self.divisors: dict[Key, float] = {}
         self.data_parallel = False
+        self.convolves = False
         self._counts: Counter[Key] = Counter()
         self._bytes = 0
 

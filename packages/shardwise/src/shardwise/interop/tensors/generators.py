@@ -38,7 +38,10 @@ def promise(generator: torch.Generator, agreement: Agreement) -> None:
 
 def promised(generator: Any) -> Agreement | None:
     """What is promised of ``generator``, or of the default ones if it is None; None if nothing is."""
-    return _local.agreement if generator is None else _of_generator.get(generator)
+    if generator is None:
+        return _local.agreement
+    # Not asked before there is a promise: generators of torch before 2.13 take no weak references.
+    return _of_generator.get(generator) if _of_generator else None
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from shardwise.types.tensor_type import Ground, TensorType
 from ..distance.difference import difference, is_same
 from ..distance.hints import hint_for
 from ..distance.numbers import GRADIENTS, Against, NotCompared, Numbers, ValueDisagreement
-from ..distance.spread import Spread
 from ..distance.tolerance import Tolerance
 from ..distance.value_comparison import together
 from ..layouts.copied_parts import with_copies_named
@@ -32,6 +31,7 @@ from ..layouts.observed import ObservedComparison
 from ..layouts.observed_parameters import OF_PARAMETERS
 from ..layouts.shared_draws import shared_out
 from ..records.record import RankRun
+from ..records.rounded import Spread
 from .backward_order import first_in_backward
 from .clipped_gradients import with_clipped_last
 from .forward_order import first_module, with_use
@@ -54,7 +54,8 @@ def compare(
     ``rtol``  how far values may be apart relative to the largest element; None takes it from the dtypes.
     ``mesh``  sizes of the axes, outermost first: tensors that nobody has typed are then compared by the layouts that
               are true of their values.
-    ``spread``  how far rounding moves the records of the run on one rank, where that has been measured.
+    ``spread``  how far rounding moves the records of the run on one rank, where that has been measured; None takes what
+              that run has kept of it.
     """
     ranks, alone = with_copies_named(ranks, alone)
     return _Comparison(ranks, alone, rtol, mesh, spread).numbers()

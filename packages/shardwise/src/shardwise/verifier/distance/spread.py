@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 
@@ -11,6 +10,7 @@ from shardwise.interop.running.recording import Key, Record
 
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
+from ..records.rounded import Moved
 from .difference import rms_of, scale_of
 from .numbers import Numbers
 
@@ -18,17 +18,6 @@ _NEAR = 1e-2
 """A disagreement of so little, relative to the largest element, may be rounding that a long computation magnifies."""
 _CANCELLED = 10.0
 """So many roundings of the largest number of a run may be all that is left of a sum whose terms cancel."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """How far a tensor has moved: its farthest element, and all elements by their root mean square."""
-
-    largest: float
-    rms: float
-
-
-Spread = Mapping[Key, Moved]
 
 
 class NoneMoved(dict[Key, Moved]):

@@ -18,6 +18,7 @@ class Intervention:
     """How a run differs from that of the program as it is.
 
     ``rounding``  the dtype by whose rounding results, parameters and gradients are moved at random; None: they are not.
+    ``rounds_products``  results of finer dtypes are moved by it too, as on a device that multiplies in TF32.
     ``seed``      of these moves.
     ``fed``       by the key of the record what a module gives on one rank: it replaces what the module gives here as
                   soon as that is recorded, so that no module inherits the errors of those before it.
@@ -28,6 +29,7 @@ class Intervention:
     """
 
     rounding: torch.dtype | None = None
+    rounds_products: bool = False
     seed: int = 0
     fed: Mapping[Key, torch.Tensor] = field(default_factory=dict)
     batches: Batches | None = None

@@ -14,6 +14,7 @@ from shardwise.types.aliases import Axis
 from .annotation_sites import AnnotationSites
 from .batches import Batches
 from .draws import Draws
+from .rounded import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class RankRun:
     ``settings``  what each optimizer step was taken with.
     ``divisors``  what each loss was divided by on this rank, where its graph tells.
     ``talking_steps``  an optimizer's step has issued collectives: gradients that enter it may be terms of its sums.
+    ``tf32``      products of float32 are rounded to TF32 where the program's device can.
+    ``spread``    how far rounding moves the records, where that was measured with them.
     ``data_parallel``  a module is wrapped so that several ranks share out the data.
     """
 
@@ -68,6 +71,8 @@ class RankRun:
     settings: list[StepSettings] = field(default_factory=list)
     divisors: dict[Key, float] = field(default_factory=dict)
     data_parallel: bool = False
+    tf32: bool = False
+    spread: Spread | None = None
     narrow_sums: list[str] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
     draws: Draws = field(default_factory=dict)

@@ -21,8 +21,9 @@ from shardwise.types.tensor_type import UNTYPED
 
 from .options import VerifyOptions
 from .record import RankRun
+from .rounded import Moved
 
-SCHEMA = "shardwise.references/3"
+SCHEMA = "shardwise.references/4"
 DECIDE = ("every", "double", "layouts")
 """Options that decide what is recorded: references are of use only to a run with the same ones."""
 
@@ -76,6 +77,8 @@ def save(references: References, path: str) -> None:
             [one.optimizer, one.step, _where(one.location), [dict(group) for group in one.values]]
             for one in references.run.settings
         ],
+        "tf32": references.run.tf32,
+        "spread": _plain_spread(references.run),
         "entries": entries,
         "values": values,
     }
@@ -114,6 +117,8 @@ def load(path: str) -> References:
     dtypes = {getattr(torch, name.removeprefix("torch.")) for name in whole["dtypes"]}
     run = RankRun(entries=entries, dtypes=dtypes, steps=whole["steps"])
     run.untrained, run.scale_free = whole["untrained"], whole["scale_free"]
+    run.tf32, spread = whole["tf32"], whole["spread"]
+    run.spread = None if spread is None else {entries[at].key: Moved(*moved) for at, moved in spread.items()}
     run.settings = [
         StepSettings(optimizer, step, _location(where), tuple(values))
         for optimizer, step, where, values in whole.get("settings", ())
@@ -140,6 +145,14 @@ def _plain(entry: Record | Draw) -> dict[str, object]:
         return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
     held = None if entry.held is None else [list(entry.held.shape), [list(one) for one in entry.held.ranges]]
     return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size, "held": held}
+
+
+def _plain_spread(run: RankRun) -> dict[int, list[float]] | None:
+    """How far each entry has moved, by its number."""
+    if run.spread is None:
+        return None
+    moved = ((at, run.spread.get(entry.key)) for at, entry in enumerate(run.entries))
+    return {at: [one.largest, one.rms] for at, one in moved if one is not None}
 
 
 def _location(where: list[Any] | None) -> SourceLocation | None:

@@ -15,6 +15,7 @@ from shardwise.checker.observation.run_record import watched
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.host.program import output_to_stderr
+from shardwise.interop.running.precision import rounds_products
 from shardwise.interop.running.recording import Key, Recorder
 from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
@@ -101,6 +102,7 @@ def record_run(
     came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
     came.untrained, came.scale_free = recorder.untrained, recorder.scale_free
     came.talking_steps, came.settings = recorder.talking_steps, recorder.settings
+    came.tf32 = rounds_products(convolutions=recorder.convolves)
     came.divisors, came.data_parallel = recorder.divisors, recorder.data_parallel
     reductions = narrow_reductions()
     summed = (

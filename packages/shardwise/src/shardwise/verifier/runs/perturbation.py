@@ -20,10 +20,14 @@ from ..records.intervention import Intervention
 
 
 class Perturbation:
-    """Moves tensors by roundings of ``dtype``; numbers of its own, the program's generators stay as they are."""
+    """Moves tensors by roundings of ``dtype``; numbers of its own, the program's generators stay as they are.
 
-    def __init__(self, dtype: torch.dtype, seed: int) -> None:
+    ``finer``  those of finer dtypes too.
+    """
+
+    def __init__(self, dtype: torch.dtype, seed: int, *, finer: bool = False) -> None:
         self._eps = torch.finfo(dtype).eps
+        self._finest = 0.0 if finer else self._eps
         # No parameter is used in float8, nor a gradient sent, without a cast, which is a result of its own.
         self._eps_of_parameters = min(self._eps, torch.finfo(torch.bfloat16).eps)
         self._generator = torch.Generator().manual_seed(seed)
@@ -33,7 +37,7 @@ class Perturbation:
         """None where nothing is to be moved."""
         if intervention is None or intervention.rounding is None:
             return None
-        return cls(intervention.rounding, intervention.seed)
+        return cls(intervention.rounding, intervention.seed, finer=intervention.rounds_products)
 
     def result(self, args: Iterable[object], result: object) -> None:
         """Move what an operation has computed in this dtype, or a coarser one, in memory of its own."""
@@ -50,7 +54,7 @@ class Perturbation:
             self._move(local, self._eps_of_parameters)
 
     def _is_rounded(self, x: torch.Tensor) -> bool:
-        return x.is_floating_point() and torch.finfo(x.dtype).eps >= self._eps and x.layout is torch.strided
+        return x.is_floating_point() and torch.finfo(x.dtype).eps >= self._finest and x.layout is torch.strided
 
     def _move(self, x: torch.Tensor, eps: float) -> None:
         with torch.no_grad():

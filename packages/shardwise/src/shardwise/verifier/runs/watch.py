@@ -24,6 +24,7 @@ from shardwise.host.module_calls import telling_calls
 from shardwise.interop.autograd.loss_divisor import divisor_of
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.last_references import outliving_collectives
+from shardwise.interop.running.precision import CONVOLUTIONS
 from shardwise.interop.running.recording import IN_EVALUATION, Recorder, Use, has_values, heard_by, is_heard
 from shardwise.interop.running.wrappers import plain_class
 from shardwise.interop.tensors.dtensors import is_dtensor, is_pending
@@ -244,6 +245,8 @@ class _Watch(TorchFunctionMode):
             with no_torch_function():
                 if result.requires_grad or result.dtype in FLOAT8:
                     self.recorder.dtypes.add(result.dtype)
+                if func in CONVOLUTIONS:
+                    self.recorder.convolves = True
         if self.perturbation is not None and not torch.compiler.is_compiling() and not _is_attribute(func):
             with no_torch_function():
                 self.perturbation.result((*args, *kwargs.values()), result)
