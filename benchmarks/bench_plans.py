@@ -86,8 +86,14 @@ def main() -> None:
         start = time.process_time()
         plan(shape, "float32", *pairs[0])
         first = time.process_time() - start
-        for name, links in (("all links alike", Links()), ("two fast, two slow", slow_and_fast(axes))):
-            cold = [least(partial(plan_anew, shape, src, dst, links)) * 1e3 for src, dst in pairs]
+        sums = [(src, random_type(axes, (*letters, P), ndim, chance)) for src in sources]
+        for name, links, moves in (
+            ("all links alike", Links(), pairs),
+            ("two fast, two slow", slow_and_fast(axes), pairs),
+            ("sums pending at the end too", Links(), sums),
+            ("sums pending at the end too, two fast, two slow", slow_and_fast(axes), sums),
+        ):
+            cold = [least(partial(plan_anew, shape, src, dst, links)) * 1e3 for src, dst in moves]
             cold.sort()
             under = sum(1 for one in cold if one < 5)
             middle, most, slowest = cold[len(cold) // 2], cold[len(cold) * 9 // 10], cold[-1]

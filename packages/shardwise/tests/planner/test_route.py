@@ -13,7 +13,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.planner.links import Links
-from shardwise.planner.moves import moves
+from shardwise.planner.moves import fans, moves
 from shardwise.planner.route import plan, problem_of
 from shardwise.planner.shortest import shortest
 from shardwise.types.placement import I, P, R, V
@@ -32,6 +32,8 @@ SHAPES = {
     (2, 2, 2): [(24,), (24, 24)],
     (2, 3, 2): [(5,), (24, 24), (5, 9)],
 }
+MOST_LOOKED_AT = 120
+"""Layouts, on a way over four axes of which two are slow."""
 SOURCES = 2
 """From how many types of every mesh a normal run looks."""
 
@@ -206,3 +208,17 @@ def test_elements_that_cannot_be_added_ordered_or_divided_take_no_such_steps(dty
 )
 def test_elements_that_can_take_the_steps_do(dtype, src):
     assert plan((8,), dtype, src, TensorType.of({A: R})).steps
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (30, 50)], ids=["even", "uneven"])
+def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, monkeypatch):
+    axes = axes_of((2, 4, 2, 4))
+    types = all_types(axes, 2, letters=(R, P))
+    links = Links.of({axes[0]: 25e9, axes[1]: 25e9, axes[2]: 400e9, axes[3]: 400e9})
+    looked = []
+    monkeypatch.setattr("shardwise.planner.shortest.fans", lambda *asked: looked.append(asked) or fans(*asked))
+    chance = random.Random(0)
+    for src, dst in (chance.sample(types, 2) for _ in range(30)):
+        looked.clear()
+        shortest(problem_of(shape, "float32", src, dst, links))
+        assert len(looked) < MOST_LOOKED_AT, (src, dst)

@@ -4,8 +4,10 @@ The bound on what is left is of information. A rank has to receive what it needs
 ranks is pending, n - 1 messages bring an element together on the first rank that has it, and each of the c - 1 other
 ranks that are to have it receives it after that; spread over all ranks this is what a ring all-reduce receives. Where
 links differ, the same is said of each set of slow axes, with the ranks that fast ones join taken as one, and the shares
-add up: bytes over slow axes cost what all bytes cost, and more. A bound on collectives may assume that no byte more
-than the bound on bytes is received, because a path that receives more takes longer than the bound says.
+add up: bytes over slow axes cost what all bytes cost, and more. Where an axis is to be pending at the end, any of its
+ranks may keep an element for all: until it is pending these ranks are taken as one, and share what they receive.
+A bound on collectives may assume that no byte more than the bound on bytes is received, because a path that receives
+more takes longer than the bound says.
 Source: Patarasuk and Yuan 2009 (the bound of all-reduce).
 """
 
@@ -68,11 +70,17 @@ class Level(NamedTuple):
 
 
 class Remaining:
-    """Least time and collectives from a state to the goal."""
+    """Least time and collectives from a state to the goal.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        moved = [axis for axis in range(len(problem.sizes)) if not problem.fixed & (1 << axis)]
+    ``as_one``  bits of the axes that are to be pending and are not, whose ranks are taken as one.
+    """
+
+    def __init__(self, problem: Problem, as_one: int = 0) -> None:
+        self.problem, self.as_one = problem, as_one
+        still = problem.fixed | problem.made
+        moved = [axis for axis in range(len(problem.sizes)) if not still & (1 << axis)]
+        self.sharing = math.prod(size for axis, size in enumerate(problem.sizes) if as_one & (1 << axis))
+        self.others: dict[int, Remaining] = {}
         self.ranks = math.prod(problem.sizes[axis] for axis in moved)
         self.cut_bits = sum(map(bits_of, problem.goal[1]))
         self.moved = bits_of(tuple(moved))
@@ -82,7 +90,7 @@ class Remaining:
         self.cuts: dict[int, CutLeft] = {}
         self.sums: dict[int, int] = {}
         self.bare: dict[tuple[int, int, int], tuple[int, ...]] = {}
-        self.exact = problem.even and not problem.made
+        self.exact = problem.even and not as_one
         self.never = (0,) * len(self.levels)
         self.off = list(map(self._received_off, range(len(problem.sizes))))
         sets = problem.together
@@ -90,21 +98,26 @@ class Remaining:
 
     def least(self, pending: int, number: int) -> int:
         """Of a state, as the digits of one number."""
-        problem = self.problem
-        waiting = pending & ~problem.goal[0]
-        if problem.made & ~pending:
-            time, collectives, local = self._before_it_is_made(pending, number)
-            return (time << DIGITS | collectives) << DIGITS | local
+        made = self.problem.made
+        if not made:
+            return self._left(pending, number)
+        as_one = made & ~pending
+        other = self.others.get(as_one)
+        if other is None:
+            other = self.others[as_one] = Remaining(self.problem, as_one)
+        return other._left(pending, number) + as_one.bit_count()
+
+    def _left(self, pending: int, number: int) -> int:
+        """The same but for making axes pending, which takes a local step each."""
+        waiting = pending & ~self.problem.goal[0]
         cut = self.cuts.get(number) or self._cut(number)
         if not waiting:
             return cut.least
         collectives = self._rearranged(*cut[:4], waiting) + self._collectives(waiting.bit_count())
-        time = 0
-        if not problem.made:
-            time = self.sums.get(waiting) or self._of_a_sum(waiting)
-            for level, slow in zip(self.levels, cut.times, strict=True):
-                if not level.bits & waiting:
-                    time += slow
+        time = self.sums.get(waiting) or self._of_a_sum(waiting)
+        for level, slow in zip(self.levels, cut.times, strict=True):
+            if not level.bits & waiting:
+                time += slow
         return (time << DIGITS | collectives) << DIGITS | (self.cut_bits & ~cut.bits & ~pending).bit_count()
 
     def _cut(self, number: int) -> CutLeft:
@@ -132,7 +145,7 @@ class Remaining:
                     least = off
             if level.needed - held > lacks:
                 lacks = level.needed - held
-            times.append(level.more * max(lacks // level.fast, least))
+            times.append(level.more * (max(lacks // level.fast, least) // self.sharing))
         collectives = self._rearranged(bits, astray, away, places, 0)
         local = (self.cut_bits & ~bits).bit_count()
         cut = self.cuts[number] = CutLeft(
@@ -147,7 +160,7 @@ class Remaining:
         for level in self.levels:
             if level.bits & waiting:
                 received = self._received(level.bits, waiting, level.places, level.needed)
-                time += level.more * (received // level.fast)
+                time += level.more * (received // level.fast // self.sharing)
         self.sums[waiting] = time
         return time
 
@@ -187,12 +200,17 @@ class Remaining:
             levels = tuple([(1, level.lengths[dim], 0, 0) for level in self.levels])
             part = self.parts[dim, entry] = Part(0, 0, 0, 0, levels)
             return part
-        axis, length = entry[-1], problem.length(dim, entry)
+        axis = entry[-1]
         before = self.parts.get((dim, entry[:-1])) or self._part(dim, entry[:-1])
+        if self.as_one >> axis & 1:
+            self.parts[dim, entry] = before
+            return before
+        pieces = math.prod([problem.sizes[one] for one in entry if self.as_one >> one & 1])  # with gaps between
+        length = problem.length(dim, entry) * pieces
         _, both, astray, away, levels = before
         bare = self.never
         if astray or both == len(goal) or goal[both] != axis:
-            if not astray and both < len(goal):
+            if not astray and both < len(goal) and pieces == 1:
                 bare = self._bare(dim, both, axis)
             astray += 1
             away += not self.cut_bits >> axis & 1
@@ -243,20 +261,6 @@ class Remaining:
             count *= length
         return count
 
-    def _before_it_is_made(self, pending: int, number: int) -> tuple[int, int, int]:
-        """While some axis is not yet pending that is to be: whoever of its ranks has an element may keep it, the others
-        put zeros, so all of them together need it once."""
-        problem, entries = self.problem, self.problem.cuts.entries[number]
-        made = {axis for axis in range(len(problem.sizes)) if problem.made & ~pending & (1 << axis)}
-        astray, held, sharing = 0, 1, math.prod(problem.sizes[axis] for axis in made)
-        for dim, (old, new) in enumerate(zip(entries, problem.goal[1], strict=True)):
-            rest = tuple(axis for axis in old if axis not in made)
-            astray += len(rest) - _shared(rest, new)
-            held *= min(problem.length(dim, rest), problem.length(dim, new))
-        waiting = (pending & ~problem.goal[0]).bit_count()
-        time = 0 if waiting else max(0, self.levels[0].needed - held) // sharing * self.levels[0].more
-        return time, self._collectives(astray) + self._collectives(waiting), len(made)
-
     def _rearranged(self, bits: int, astray: int, away: int, places: int, waiting: int) -> int:
         """The fewest collectives that take axes off which stand where they do not stay, given that no byte more than
         the bound on bytes is received.
@@ -282,14 +286,6 @@ class Remaining:
     def _collectives(self, axes: int) -> int:
         """The fewest that so many axes take."""
         return -(-axes // self.widest)
-
-
-def _shared(old: tuple[int, ...], new: tuple[int, ...]) -> int:
-    """How many axes both begin with."""
-    for count, (one, other) in enumerate(zip(old, new, strict=False)):
-        if one != other:
-            return count
-    return min(len(old), len(new))
 
 
 def _of(axes: frozenset[int], entry: tuple[int, ...]) -> tuple[int, ...]:
