@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,6 +223,54 @@ def test_ranks_that_draw_their_own_batches_run_again_with_all_of_them_on_one_ran
     assert ended.stdout.count("numbers:") == 1, "the first of the two runs reports nothing"
     assert ("wrong numbers: gradient of" in ended.stdout) is bool(code)
     assert ended.stderr.count("once more") == 1
+
+
+NOISY = """\
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3))
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.Generator().manual_seed(1)
+torch.manual_seed(100 + rank)
+for step in range(2):
+    x = torch.randn(8, 6, generator=rows).chunk(world)[rank]
+    loss = (model if "unwrapped" in sys.argv else ddp)(x + 0.1 * torch.randn_like(x)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"), [("", 0), pytest.param("unwrapped", 1, marks=pytest.mark.nightly)], ids=["right", "unwrapped"]
+)
+def test_ranks_that_draw_their_own_numbers_run_again_with_all_of_them_on_one_rank(tmp_path, monkeypatch, mistake, code):
+    (tmp_path / "noisy.py").write_text(NOISY, "utf-8")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    ended = launched(tmp_path, "verify", "noisy.py", *(["--", mistake] if mistake else []))
+    assert "one rank was given what all ranks drew together: 4 random draws" in ended.stdout, (
+        ended.stdout + ended.stderr
+    )
+    assert ended.returncode == code
+    assert not list((tmp_path / "temporary").glob("shardwise-*"))
+
+
+@pytest.mark.parametrize("mistake", ["raise", pytest.param("vanish", marks=pytest.mark.nightly)])
+def test_a_job_that_a_rank_ends_leaves_no_references_behind(project, tmp_path, monkeypatch, mistake):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = forked(project, "verify", "train.py", "--", mistake)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert not list(tmp_path.glob("shardwise-*"))
 
 
 def test_a_mesh_that_the_launcher_has_no_ranks_for_is_refused(project, monkeypatch):

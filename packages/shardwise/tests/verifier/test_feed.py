@@ -179,10 +179,51 @@ def test_a_global_batch_has_every_batch_once():
 
 
 def test_batches_that_make_no_global_batch_are_refused():
-    with pytest.raises(SpmdValueError, match="DataLoader number 1 make no global batch: the ranks draw 1, 2 batches"):
-        merged([rank(torch.ones(1)), rank(torch.ones(1), torch.ones(1))])
-    with pytest.raises(SpmdValueError, match="make no global batch: "):
+    with pytest.raises(SpmdValueError, match="DataLoader number 1 make no global batch: "):
         merged([rank(torch.ones(2, 3)), rank(torch.ones(2, 4))])
+
+
+def test_ranks_that_draw_fewer_batches_have_no_part_in_the_last_ones():
+    one, other, last = torch.tensor([1, 2]), torch.tensor([3, 4]), torch.tensor([5])
+    for ranks in ([rank(one, last), rank(other), Batches()], [Batches(), rank(one), rank(other, last)]):
+        whole = merged(ranks)
+        assert [batch["x"].tolist() for batch in whole.drawn[0, 0]] == [[1, 2, 3, 4], [5]]
+        assert whole.lengths == {0: 2}
+    assert not is_shared([rank(one), rank(one, last)])
+    assert not is_shared([rank(one, last), rank(one)])
+
+
+UNEVEN = """
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    from torch.distributed.algorithms.join import Join
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, Subset, TensorDataset
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(9, 6), torch.randint(0, 3, (9,)))
+    own = Subset(data, range(dist.get_rank(), 9, dist.get_world_size()))
+    model = DDP(nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Join([model], divide_by_initial_world_size=INITIAL):
+        for x, y in DataLoader(own, batch_size=4):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("initial", [False, True], ids=["by those left", "by all"])
+def test_a_last_batch_that_one_rank_alone_has_is_fed(tmp_path, initial):
+    (tmp_path / "script.py").write_text(textwrap.dedent(UNEVEN.replace("INITIAL", str(initial))))
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False, feed=True)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is (ExitCode.FINDINGS if initial else ExitCode.CLEAN), str(verdict)
+    assert "one rank was given what all ranks drew together: 2 batches" in str(verdict)
+    assert ("gradient of weight in step 2" in str(verdict)) == initial
 
 
 OWN_LOADER = """

@@ -30,10 +30,11 @@ from shardwise.checker import mode
 from shardwise.checker.patching import patches
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
+from shardwise.interop.running.recording import Key
 from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
-from shardwise.verifier.distance.numbers import Against
+from shardwise.verifier.distance.numbers import Against, NotCompared, Numbers, Parting
 from shardwise.verifier.records.options import VerifyOptions
 from shardwise.verifier.records.subject import Function
 from shardwise.verifier.run import verify_subject
@@ -458,6 +459,29 @@ def test_a_program_of_which_nothing_can_be_compared_has_no_verdict():
     verdict = verify(lambda: None, DP)
     assert verdict.exit_code is ExitCode.BROKEN
     assert "nothing was compared; say what tensors are with assert_type" in str(verdict)
+
+
+KEY = Key("parameter", "weight", None, 1)
+NOTHING_COMPARED = {
+    "nothing to compare": (Numbers(), ExitCode.BROKEN, "numbers: nothing was compared"),
+    "nothing that could be": (
+        Numbers(not_compared=(NotCompared(KEY, "", "is no piece"),)),
+        ExitCode.INCONCLUSIVE,
+        "numbers: inconclusive; 0 tensors equal to the run on one rank, 1 not compared",
+    ),
+    "from the start other work": (
+        Numbers(parting=Parting(KEY, "it draws by rank")),
+        ExitCode.INCONCLUSIVE,
+        "numbers: inconclusive; 0 tensors equal to the run on one rank, the runs part: it draws by rank",
+    ),
+}
+
+
+@pytest.mark.parametrize(("numbers", "code", "said"), NOTHING_COMPARED.values(), ids=NOTHING_COMPARED)
+def test_runs_that_came_to_their_end_and_could_not_be_compared_are_inconclusive(numbers, code, said):
+    verdict = Verdict("program", "dp=2", numbers=numbers)
+    assert verdict.exit_code is code
+    assert said in str(verdict)
 
 
 @pytest.mark.parametrize("mesh", [{}, {"dp": 0}, {"dp": True}, {"dp": "2"}])

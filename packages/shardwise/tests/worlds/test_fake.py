@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy
 import pytest
@@ -273,7 +276,24 @@ def test_cuda_answers_without_a_gpu(world):
     assert start.elapsed_time(end) == 0.0
     assert (torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.current_device()) == (False, 8, 5)
     assert torch.cuda.max_memory_allocated() == 0
-    assert torch.cuda.get_device_properties(0).total_memory > 0
+    assert torch.accelerator.get_device_capability()["supported_dtypes"] >= {torch.float32, torch.bfloat16}
+    assert torch.cuda.get_device_capability("cuda:0") == (0, 0)
+
+
+def properties_that_torch_lists() -> dict[str, type]:
+    """The names of the properties of a GPU, with their types, in torch's own stub; and those it leaves out there."""
+    stub = (Path(torch.__file__).parent / "_C" / "__init__.pyi").read_text()
+    listed = re.search(r"class _CudaDeviceProperties:\n((?:    \w+: \w+\n)+)", stub)
+    assert listed is not None
+    kinds = {"str": str, "_int": int}
+    found = {name: kinds[kind] for name, kind in re.findall(r"(\w+): (\w+)", listed[1])}
+    return {**found, "regs_per_multiprocessor": int, "shared_memory_per_block_optin": int, "uuid": uuid.UUID}
+
+
+@pytest.mark.parametrize(("name", "kind"), properties_that_torch_lists().items())
+def test_every_property_of_a_gpu_is_answered(world, name, kind):
+    for device in (None, 0, "cuda:0", torch.device("cuda", 0)):
+        assert isinstance(getattr(torch.cuda.get_device_properties(device), name), kind)
 
 
 def tracked() -> list[torch.Tensor]:
@@ -291,8 +311,39 @@ def tracked() -> list[torch.Tensor]:
     return [first, shard, torch.rand(2, device="cuda")]
 
 
-def test_seeds_of_a_gpu_that_the_program_takes_are_those_of_its_draws(world):
-    torch.cuda.set_device(0)
+USES = {
+    "a device of its own": lambda: torch.cuda.set_device(0),
+    "a tensor made there": lambda: torch.empty(1, device="cuda:0"),
+    "a tensor moved there": lambda: torch.ones(1).to("cuda"),
+    "a tensor moved by number": lambda: torch.ones(1).to(0),
+    "a tensor moved by name": lambda: torch.ones(1).cuda(),
+    "a model moved there": lambda: torch.nn.Linear(1, 1).to(torch.device("cuda", 0)),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_seeds_of_a_gpu_that_the_program_uses_are_those_of_its_draws(world, use):
+    torch.manual_seed(1)
+    torch.cuda.manual_seed(7)
+    drawn = [torch.rand(2)]
+    use()
+    drawn += [torch.rand(2, device="cuda")]
+    torch.cuda.manual_seed(3)
+    drawn += [torch.rand(2, device="cuda")]
+    for seed, numbers in zip((1, 7, 3), drawn, strict=True):
+        assert torch.equal(numbers, torch.rand(2, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_a_gpu_that_is_seeded_as_the_cpu_is_goes_on_where_that_is(world):
+    torch.manual_seed(1)
+    drawn = [torch.rand(2), torch.rand(2, device="cuda")]
+    assert torch.equal(torch.cat(drawn), torch.rand(4, generator=torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "as it draws"])
+def test_seeds_of_a_gpu_that_the_program_takes_are_those_of_its_draws(world, first):
+    if first:
+        torch.cuda.set_device(0)
     first, shard, second = tracked()
     assert torch.equal(torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(shard, torch.rand(2, generator=torch.Generator().manual_seed(7)))
@@ -300,9 +351,11 @@ def test_seeds_of_a_gpu_that_the_program_takes_are_those_of_its_draws(world):
     assert torch.equal(torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(3)))
 
 
-def test_seeds_of_a_gpu_that_nobody_takes_are_nothing(world):
-    drawn = torch.cat(tracked())
-    assert torch.equal(drawn, torch.rand(6, generator=torch.Generator().manual_seed(1)))
+def test_seeds_of_a_gpu_that_nobody_uses_are_nothing(world):
+    torch.manual_seed(1)
+    torch.cuda.manual_seed(7)
+    torch.cuda.set_rng_state(torch.Generator().manual_seed(5).get_state())
+    assert torch.equal(torch.rand(6), torch.rand(6, generator=torch.Generator().manual_seed(1)))
 
 
 def test_data_loader_workers_are_not_started(world):

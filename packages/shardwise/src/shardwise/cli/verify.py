@@ -64,7 +64,7 @@ Examples:
     "numbers, for programs whose ranks draw their own: by a sampler, or by seeds (default: where the two runs part).",
 )
 @click.option("--layouts", is_flag=True, hidden=True)
-@click.option("--batches", hidden=True)
+@click.option("--drawn", hidden=True)
 @type_options
 @click.option(
     "--every", is_flag=True, help="Compare the result of every operation that has a type, not only what is declared."
@@ -98,7 +98,7 @@ def verify(context: click.Context, /, **options: Any) -> ExitCode:
     Started by torchrun, or a launcher like it, the command uses its ranks, devices and back end; rank 0 prints.
 
     Exit codes: 0 both verdicts are clean, 1 findings of either, 2 no verdict (wrong usage, a rank failed or hung,
-    nothing was compared), 3 inconclusive (losses or gradients were not compared, or the two runs do different work).
+    nothing to compare), 3 inconclusive (losses or gradients were not compared, or the two runs do different work).
     """
     own_process = context.find_root().obj is OWN_PROCESS
     return AskedVerify(configured=configured(context), own_process=own_process, **options).run()

@@ -17,6 +17,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.running import session
 
 from .accelerator_seeds import AcceleratorSeeds
+from .device_properties import MEMORY_BYTES, PROPERTIES
 
 DOES_NOTHING = """
     caching_allocator_enable check_error empty_cache graph_pool_handle init ipc_collect
@@ -32,9 +33,8 @@ COUNTS_NOTHING = """
 TENSOR_KINDS = "BFloat16 Bool Byte Char Double Float Half Int Long Short"
 MODULES = ("random", "memory", "streams", "graphs")
 """Modules of ``torch.cuda`` that have some of its names too."""
+DTYPES = frozenset(kind for kind in vars(torch).values() if isinstance(kind, torch.dtype))
 MARKS = {"nvtx": ("mark", "range_push", "range_pop", "range_start", "range_end"), "profiler": ("start", "stop")}
-MEMORY_BYTES = 80 << 30
-
 
 _RealGenerator = torch.Generator
 
@@ -156,9 +156,6 @@ def _graphed(functions: object, *args: object, **options: object) -> object:
 def cuda_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str, object]:
     """What each name of ``torch.cuda`` is replaced with, for the rank that is number ``local_rank`` on its host."""
     local_size = seeds.local_size
-    properties = types.SimpleNamespace(
-        name="imagined", major=0, minor=0, total_memory=MEMORY_BYTES, multi_processor_count=1
-    )
     return {
         **seeds.stand_ins(),
         **{name: _answering(None) for name in DOES_NOTHING.split()},
@@ -180,12 +177,15 @@ def cuda_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str, object
         "device_of": device,
         "get_allocator_backend": lambda: "native",
         "get_arch_list": list,
-        "get_device_capability": lambda device=None: (0, 0),
-        "get_device_name": lambda device=None: properties.name,
-        "get_device_properties": lambda device=None: properties,
+        "get_device_capability": lambda device=None: (PROPERTIES.major, PROPERTIES.minor),
+        "get_device_name": lambda device=None: PROPERTIES.name,
+        "get_device_properties": lambda device=None: PROPERTIES,
+        "get_gencode_flags": str,
+        "get_per_process_memory_fraction": lambda device=None: 1.0,
         "get_stream_from_external": _streaming(),
         "graph": _nothing_special,
         "host_memory_stats": dict,
+        "host_memory_stats_as_nested_dict": dict,
         "is_available": lambda: False,
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_current_stream_capturing": lambda: False,
@@ -194,6 +194,7 @@ def cuda_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str, object
         "make_graphed_callables": _graphed,
         "mem_get_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
         "memory_stats": lambda device=None: {},
+        "memory_stats_as_nested_dict": lambda device=None: {},
         "memory_snapshot": lambda mempool_id=None: [],
         "memory_summary": lambda device=None, abbreviated=False: "",
         "stream": _nothing_special,
@@ -252,6 +253,7 @@ def accelerator_stand_ins(local_rank: int, seeds: AcceleratorSeeds) -> dict[str,
         "current_stream": _streaming(),
         "device_count": lambda: local_size,
         "device_index": device,
+        "get_device_capability": lambda device=None: {"supported_dtypes": set(DTYPES)},
         "get_memory_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
         "is_available": lambda: False,
         "memory_stats": lambda device=None: {},

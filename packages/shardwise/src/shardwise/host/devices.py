@@ -29,6 +29,7 @@ from shardwise.interop.torch_compat import (
     factories,
     fake_tensor_mode,
     forget_fakes,
+    parse_to,
 )
 
 from . import synced_batch_norm
@@ -46,6 +47,8 @@ from .redirected_calls import SPECIAL, Target, is_accelerator
 FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 NEEDS_VALUES = {"torch.distributed.device_mesh", "torch.distributed.distributed_c10d"}
 """Modules that compute with rank numbers held in tensors."""
+MOVES = {torch.Tensor.to, torch.Tensor.cuda, parse_to}
+"""What moves a tensor, or the tensors of a module, to the device that it is given, if not under a keyword."""
 LOOKED_THROUGH = ("shardwise.", MODULE_OF_FACTORIES, "torch.overrides")
 
 
@@ -53,8 +56,9 @@ LOOKED_THROUGH = ("shardwise.", MODULE_OF_FACTORIES, "torch.overrides")
 def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> Iterator[None]:
     """Inside the ``with`` block there is one device, ``target``, whatever the script asks for."""
     with contextlib.ExitStack() as stack:
-        redirect = Redirect(target)
-        for owner, name, value in _replacements(target, local_rank, local_size):
+        seeds = AcceleratorSeeds(local_size)
+        redirect = Redirect(target, seeds)
+        for owner, name, value in _replacements(target, local_rank, seeds):
             stack.enter_context(patched(owner, name, value))
         stack.enter_context(when_loaded(FSDP1, lambda module: _redirect_fsdp1(stack, module, target)))
         stack.enter_context(patched(torch.utils, "swap_tensors", _swap_fakes(redirect, torch.utils.swap_tensors)))
@@ -96,11 +100,11 @@ def _redirected_start(redirect: Redirect, start: Callable[[threading.Thread], No
 
 
 class Redirect(TorchFunctionMode):
-    """Runs each torch call on the target device."""
+    """Runs each torch call on the target device. ``seeds`` hears when a call uses an accelerator."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, seeds: AcceleratorSeeds) -> None:
         super().__init__()
-        self.target = target
+        self.target, self.seeds = target, seeds
         self.fakes = fake_tensor_mode() if target.fake else None
         self.elsewhere = factories() if not target.has_values else frozenset()
 
@@ -113,10 +117,13 @@ class Redirect(TorchFunctionMode):
         if func in self.elsewhere and not _called_for_a_mesh():
             return self._make(func, args, kwargs)
         special = SPECIAL.get(func)
+        if special is not None and func in MOVES and (func is torch.Tensor.cuda or any(map(is_accelerator, args))):
+            self.seeds.take()
         return func(*args, **kwargs) if special is None else special(self.target, func, args, kwargs)
 
     def _keywords(self, kwargs: dict[str, object]) -> dict[str, object]:
         if is_accelerator(kwargs.get("device")):
+            self.seeds.take()
             kwargs = {**kwargs, "device": self.target.device}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
@@ -142,9 +149,8 @@ def _called_for_a_mesh() -> bool:
     return False
 
 
-def _replacements(target: Target, local_rank: int, local_size: int) -> Iterator[tuple[object, str, object]]:
+def _replacements(target: Target, local_rank: int, seeds: AcceleratorSeeds) -> Iterator[tuple[object, str, object]]:
     """Owner, name and stand-in of everything that a function mode does not see."""
-    seeds = AcceleratorSeeds(local_size)
     for name, value in cuda_stand_ins(local_rank, seeds).items():
         yield torch.cuda, name, value
     yield from cuda_module_stand_ins(local_rank, seeds)

@@ -8,8 +8,10 @@ together what the ranks tell (``traces.py``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,6 @@ from shardwise.worlds.waiting import told as told_standings
 from .comparison.compare import compare
 from .comparison.notes import with_feed, with_notes
 from .comparison.traces import Told, TracingRecorder, digests, rebuilt, whole_of
-from .records.batches import Batches
 from .records.failure import Failure
 from .records.options import VerifyOptions
 from .records.record import RankRun
@@ -46,12 +47,12 @@ from .records.subject import Subject
 from .runs.crash import crash_among
 from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
 from .runs.processes import free_port
-from .runs.second_run import Attempt, Command, answer_with, forget_batches, together
+from .runs.second_run import Attempt, Command, DrawnData, answer_with, forget_drawn, together
 from .runs.warming import warm_up
 from .text import Verdict
 
 _LAST_WORDS = 12
-_DRAWN = "batches"
+_DRAWN = "drawn"
 
 
 @dataclass
@@ -92,7 +93,7 @@ class LaunchedRuns:
 
 
 AGAIN = -1
-"""What ``conclude`` says in place of an exit code: the ranks draw batches of their own, so run once more."""
+"""What ``conclude`` says in place of an exit code: the ranks draw what one rank does not, so run once more."""
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,16 @@ class Launched:
             stdout.flush()
 
         job = LaunchedJob(self.me, self.options.timeout_s, on_loss)
-        with job.watched(), tempfile.TemporaryDirectory(prefix="shardwise-references-") as folder:
-            return self._together(job, sizes, folder, conclude)
+        job.leaving.append(forget_drawn)
+        with job.watched():
+            return self._together(job, sizes, conclude)
 
     def _together(
-        self, job: LaunchedJob, sizes: dict[str, int], folder: str, conclude: Callable[[LaunchedRuns], int]
+        self, job: LaunchedJob, sizes: dict[str, int], conclude: Callable[[LaunchedRuns], int]
     ) -> tuple[int, Attempt | None]:
         failure, reference = None, None
         try:
-            reference = load(self.references or self._recorded(job, folder))
+            reference = load(self.references or self._recorded(job))
             reference.require(self.options)
         except (SpmdValueError, _NoReferences) as error:
             failure = Failure("on one rank", str(error).partition("\n")[0], None, str(error).partition("\n")[2])
@@ -159,12 +161,13 @@ class Launched:
         if failure is not None or reference is None:
             # Every rank comes to the same conclusion, or nearly: what rank 0 says counts.
             runs = LaunchedRuns(sizes, failure=failure)
-            return self._end(job, lambda last: conclude(runs), lambda at: None, Batches())
+            return self._end(job, lambda last: conclude(runs), lambda at: None, DrawnData())
         recorder = TracingRecorder(reference.run.entries, self.options.rtol)
         came, meshes = self._run_here(recorder, sizes)
         if came.crash is not None:
             job.crashed(came.crash)
-        drawn, came.batches = came.batches, digests(came.batches)
+        drawn = DrawnData(came.batches, (came.draws,))
+        came.batches, came.draws = digests(came.batches), {}
         told = Told(came, recorder.traces, recorder.most_bytes)
         entries, kept, rest = told.parts()
         parts = [job.gather_shared("entries", entries), job.gather_shared("traces", kept), job.gather("told", rest)]
@@ -178,23 +181,23 @@ class Launched:
         return self._end(job, compared, lambda at: recorder.kept[at], drawn)
 
     def _end(
-        self, job: LaunchedJob, conclude: Callable[[bool], int], answer: Callable[[Any], Any], drawn: Batches
+        self, job: LaunchedJob, conclude: Callable[[bool], int], answer: Callable[[Any], Any], drawn: DrawnData
     ) -> tuple[int, Attempt | None]:
         """How the job ends, the same on every rank. ``conclude`` is told whether it has to."""
         if self.me.rank != 0:
             code, attempt = job.serve(lambda asked: answer_with(drawn) if asked == _DRAWN else answer(asked))
             if attempt is not None and self.me.local_rank == 0:
-                attempt = replace(attempt, batches=job.channel.get(_DRAWN, self.options.timeout_s))
+                attempt = replace(attempt, drawn=job.channel.get(_DRAWN, self.options.timeout_s))
             job.heard()
             return code, attempt
-        code, batches = conclude(False), b""
+        code, given = conclude(False), b""
         if code == AGAIN:
-            batches = together(drawn, self.me.size, lambda rank: cast(bytes, job.ask(rank, _DRAWN)))
-            code = code if batches else conclude(True)
-        attempt = Attempt(free_port("")) if batches else None
-        job.channel.put(_DRAWN, batches)
+            given = together(drawn, self.me.size, lambda rank: cast(bytes, job.ask(rank, _DRAWN)))
+            code = code if given else conclude(True)
+        attempt = Attempt(free_port("")) if given else None
+        job.channel.put(_DRAWN, given)
         job.end((code, attempt))
-        return code, None if attempt is None else replace(attempt, batches=batches)
+        return code, None if attempt is None else replace(attempt, drawn=given)
 
     def _compared(
         self,
@@ -232,15 +235,18 @@ class Launched:
         made = next((mesh for mesh in meshes if math.prod(mesh.values()) == self.me.size), None)
         return came, made or axes_of_groups(groups, self.me.size) or None
 
-    def _recorded(self, job: LaunchedJob, folder: str) -> str:
+    def _recorded(self, job: LaunchedJob) -> str:
         """The file of references of this node, made by its first rank. Errors: _NoReferences."""
         name = f"references/{self.me.node}"
         if self.me.local_rank == 0:
+            folder = tempfile.mkdtemp(prefix="shardwise-references-")
+            _remove_at_the_end(job, folder)
             file = str(Path(folder) / "references")
-            said = _record(file, self.words, self.options.timeout_s)
-            forget_batches()
+            said = _record(job, file, self.words, self.options.timeout_s)
+            forget_drawn()
             job.channel.put(name, f"{'' if said is None else said}\0{file}".encode())
         text, _, file = job.channel.get(name, self.options.timeout_s * 2).decode().partition("\0")
+        _remove_at_the_end(job, str(Path(file).parent))  # also where the rank that has made it is killed
         if text:
             raise _NoReferences(text)
         return file
@@ -269,27 +275,34 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
     return Verdict(str(subject), shown, types, numbers)
 
 
-def needs_batches(runs: LaunchedRuns, verdict: Verdict) -> bool:
-    """Whether the two runs part and nothing else is found, which may be for the batches that each rank draws."""
+def needs_drawn(runs: LaunchedRuns, verdict: Verdict) -> bool:
+    """Whether the two runs part and nothing else is found, which may be for what each rank draws."""
     numbers = verdict.numbers
-    parts = numbers is not None and numbers.parting is not None and not numbers.disagreements
-    return parts and not runs.last and any(run.batches.iterated for run in runs.runs[:-1])
+    if numbers is None or numbers.parting is None or numbers.disagreements or runs.last:
+        return False
+    return numbers.parting.key.kind in ("drawn", "input") or any(run.batches.iterated for run in runs.runs[:-1])
 
 
 class _NoReferences(Exception):
     """The run on one rank did not come to its end."""
 
 
-def _record(file: str, words: Sequence[str], timeout_s: float) -> str | None:
+def _remove_at_the_end(job: LaunchedJob, folder: str) -> None:
+    job.leaving.append(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+
+
+def _record(job: LaunchedJob, file: str, words: Sequence[str], timeout_s: float) -> str | None:
     """Run the program on one rank in a process of its own; None if that went well, else what it said."""
     command = [sys.executable, "-m", "shardwise", "verify", "--record", file, "--timeout", str(timeout_s), *words]
-    try:
-        ended = subprocess.run(
-            command, env=without_launcher(), capture_output=True, text=True, timeout=timeout_s * 1.5, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"the run on one rank did not finish in {timeout_s:g} s"
-    if ended.returncode == 0:
+    with subprocess.Popen(
+        command, env=without_launcher(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as recording:
+        job.leaving.append(recording.terminate)
+        try:
+            said = recording.communicate(timeout=timeout_s * 1.5)
+        except subprocess.TimeoutExpired:
+            recording.kill()
+            return f"the run on one rank did not finish in {timeout_s:g} s"
+    if recording.returncode == 0:
         return None
-    said = (ended.stdout + ended.stderr).strip().splitlines()[-_LAST_WORDS:]
-    return "\n".join(["it could not be recorded", *said])
+    return "\n".join(["it could not be recorded", *"".join(said).strip().splitlines()[-_LAST_WORDS:]])

@@ -26,7 +26,7 @@ def is_open(asked: Verification, seen: Compared) -> bool:
     return asked.may_change and seen.numbers.parting is not None and not shares
 
 
-class Way(Protocol):
+class OtherWay(Protocol):
     """A program's two runs, run otherwise."""
 
     def asked(self) -> Verification:
@@ -36,7 +36,7 @@ class Way(Protocol):
         """The verdict on the program, given that on what was asked; or the questions that are open, if it says any."""
 
 
-def other_ways(asked: Verification, seen: Compared) -> Iterator[Way]:
+def other_ways(asked: Verification, seen: Compared) -> Iterator[OtherWay]:
     """The ways that are open to a program whose runs part."""
     for way in (FromWeightsOfRanks.of(asked, seen), WithDrawsOfRanks.of(asked, seen)):
         if way is not None:

@@ -51,16 +51,18 @@ class Verdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Findings of either kind; no verdict if a run failed or nothing was compared; inconclusive if losses or
-        gradients were not compared with the run on one rank.
+        """Findings of either kind; no verdict if a run failed, or shows nothing that could be compared; inconclusive
+        if losses or gradients, or what else there is, were not compared with the run on one rank.
         """
         if self.failure is not None:
             return ExitCode.BROKEN
         if self.types.errors or self.numbers.disagreements:
             return ExitCode.FINDINGS
+        if self.numbers.open_questions:
+            return ExitCode.INCONCLUSIVE
         if not self.numbers.compared:
-            return ExitCode.BROKEN
-        return ExitCode.INCONCLUSIVE if self.numbers.open_questions else ExitCode.CLEAN
+            return ExitCode.INCONCLUSIVE if self.numbers.not_compared else ExitCode.BROKEN
+        return ExitCode.CLEAN
 
     @property
     def ok(self) -> bool:
@@ -324,6 +326,8 @@ def summary_lines(verdict: Verdict) -> list[Line]:
         said.append("; ".join(numbers.open_questions))
     elif numbers.compared:
         style, head = "good", "clean"
+    elif numbers.not_compared:
+        style, head = "warning", "inconclusive"
     else:
         style, head = "error", "nothing was compared"
         said = ["say what tensors are with assert_type, or have them compared with checkpoint_value(name, x)"]

@@ -35,7 +35,7 @@ class AskedVerify:
 
     ``configured``  the settings of the project, which stand below the options.
     ``layouts``     with ``record``: for ``shardwise infer``, which calls the command so.
-    ``batches``     with ``record``: for launched ranks, whose DataLoaders draw apart; what they have drawn, or nothing.
+    ``drawn``       with ``record``: for launched ranks, whose DataLoaders draw apart; what they have drawn, or nothing.
     ``own_process``  the command was started as a process, and not called by another program.
     """
 
@@ -48,7 +48,7 @@ class AskedVerify:
     against: str | None
     feed: bool | None
     layouts: bool
-    batches: str | None
+    drawn: str | None
     own_process: bool
     strict: bool
     local: bool
@@ -110,12 +110,13 @@ class AskedVerify:
         require_writable("--record", file, ARCHIVE)
         from shardwise.verifier.records.intervention import Intervention
         from shardwise.verifier.reference_runs import record_references
-        from shardwise.verifier.runs.second_run import read_batches
+        from shardwise.verifier.runs.second_run import read_drawn
 
         axes = dict.fromkeys(self.mesh.names if self.mesh else ("rank",), 1)
         options = replace(self._verify_options(), show=False, record=False, feed=None, layouts=self.layouts)
-        if self.batches is not None:
-            changed = Intervention(batches=read_batches(self.batches)) if self.batches else None
+        if self.drawn is not None:
+            given = read_drawn(self.drawn) if self.drawn else None
+            changed = None if given is None else Intervention(batches=given.batches, draws=given.draws)
             # Loaders draw apart as they do on the ranks; what they give here nobody asks for.
             options = replace(options, kept_bytes=1, changed=changed)
         doing = ["starting"]
@@ -143,22 +144,22 @@ class AskedVerify:
 
     def _run_launched(self, me: LaunchedRank) -> ExitCode:
         """On the ranks of a launcher; rank 0 reports."""
-        from shardwise.verifier.launched import AGAIN, LaunchedRuns, needs_batches, verdict_on
-        from shardwise.verifier.runs.second_run import MOST_BYTES, Command, batches_file, is_second
+        from shardwise.verifier.launched import AGAIN, LaunchedRuns, needs_drawn, verdict_on
+        from shardwise.verifier.runs.second_run import MOST_BYTES, Command, drawn_file, is_second
 
         from .launched import recording_words, run_launched
 
         flags = [flag for flag, given in (("--every", self.every), ("--double", self.double)) if given]
         options, again = self._verify_options(), None
         if self.references is None and self.feed is None:
-            flags += ["--batches", batches_file()]
+            flags += ["--drawn", drawn_file()]
             options = replace(options, kept_bytes=MOST_BYTES, feed=is_second() or None)
             again = Command.own() if self.own_process and not is_second() else None
         recording = recording_words(self.words, self.module, self.mesh, flags)
 
         def told(runs: LaunchedRuns) -> int:
             verdict = verdict_on(self.subject, options, runs)
-            return AGAIN if needs_batches(runs, verdict) else self._reported(verdict)
+            return AGAIN if needs_drawn(runs, verdict) else self._reported(verdict)
 
         references = self.references or ""
         return ExitCode(run_launched(me, self.subject, options, self.mesh, references, recording, told, again))

@@ -55,9 +55,8 @@ def run_launched(
     def conclude(runs: LaunchedRuns) -> int:
         code = report(runs)
         if code == AGAIN:
-            click.echo(
-                "shardwise: the ranks draw batches of their own; once more, with all of them on one rank", err=True
-            )
+            drawn = "the ranks draw batches or random numbers of their own"
+            click.echo(f"shardwise: {drawn}; once more, with all of them on one rank", err=True)
             return code
         click.echo(f"shardwise: {runs.travelled}", err=True)
         sys.stdout.flush()

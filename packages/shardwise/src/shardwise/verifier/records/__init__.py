@@ -3,5 +3,5 @@
 what is run, and how       subject, options, intervention
 what a run leaves          record, failure, batches, draws
 names of tensors           naming, variables, flat_parts, expressions, annotation_sites
-one rank to compare with   reference, references
+one rank to compare with   reference, references, rounded
 """

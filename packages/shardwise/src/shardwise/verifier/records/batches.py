@@ -60,16 +60,19 @@ class Batches:
 def merged(ranks: Sequence[Batches]) -> Batches:
     """The global batches: the ranks' batches one behind the other, those of ranks that have the same one only once.
 
-    Errors: SW905 for ranks whose batches do not fit together, or that draw different numbers of them.
+    A rank that draws fewer than others, or none, has no part in the last ones.
+
+    Errors: SW905 for ranks whose batches do not fit together.
     """
-    first, *others = ranks
-    whole = Batches(lengths=dict(first.lengths))
-    for epoch, own in first.drawn.items():
-        counts = [len(rank.drawn.get(epoch, ())) for rank in ranks]
-        if len(set(counts)) > 1:
-            raise _unfit(epoch, f"the ranks draw {', '.join(map(str, counts))} batches of it")
+    whole = Batches()
+    for rank in ranks:
+        for number, length in rank.lengths.items():
+            whole.lengths[number] = max(length, whole.lengths.get(number, 0))
+    for epoch in dict.fromkeys(epoch for rank in ranks for epoch in rank.drawn):
+        drawn = [rank.drawn.get(epoch, []) for rank in ranks]
         whole.drawn[epoch] = [
-            _together(epoch, [batch, *(rank.drawn[epoch][at] for rank in others)]) for at, batch in enumerate(own)
+            _together(epoch, [batches[at] for batches in drawn if at < len(batches)])
+            for at in range(max(map(len, drawn)))
         ]
     return whole
 
@@ -78,7 +81,7 @@ def is_shared(ranks: Sequence[Batches]) -> bool:
     """Have all ranks drawn the same batches?"""
     first, *others = ranks
     return bool(first.drawn) and all(
-        epoch in rank.drawn and all(map(_equal, own, rank.drawn[epoch]))
+        len(rank.drawn.get(epoch, ())) == len(own) and all(map(_equal, own, rank.drawn[epoch]))
         for rank in others
         for epoch, own in first.drawn.items()
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -21,6 +22,22 @@ class RankDraw:
 
 Draws = Mapping[Key, RankDraw]
 """Those of a rank, each as often as its line drew before it."""
+
+
+@dataclass
+class KeptDraws:
+    """The draws of a rank, as long as their states take no more than ``room_bytes``; then none of them is kept."""
+
+    room_bytes: float = math.inf
+    draws: dict[Key, RankDraw] = field(default_factory=dict)
+
+    def keep(self, key: Key, draw: RankDraw) -> None:
+        """Keep another one, if there is room."""
+        self.room_bytes -= draw.state.nbytes
+        if self.room_bytes >= 0:
+            self.draws[key] = draw
+        else:
+            self.draws.clear()
 
 
 def pieces_of(draws: Sequence[RankDraw], shape: tuple[int, ...], *, alike: bool) -> tuple[int, list[RankDraw]] | None:

@@ -73,6 +73,7 @@ def save(references: References, path: str) -> None:
         "steps": list(references.run.steps),
         "untrained": list(references.run.untrained),
         "scale_free": references.run.scale_free,
+        "drawn_together": references.run.drawn_together,
         "settings": [
             [one.optimizer, one.step, _where(one.location), [dict(group) for group in one.values]]
             for one in references.run.settings
@@ -119,6 +120,7 @@ def load(path: str) -> References:
     run.untrained, run.scale_free = whole["untrained"], whole["scale_free"]
     run.tf32, spread = whole["tf32"], whole["spread"]
     run.spread = None if spread is None else {entries[at].key: Moved(*moved) for at, moved in spread.items()}
+    run.drawn_together = whole.get("drawn_together", 0)
     run.settings = [
         StepSettings(optimizer, step, _location(where), tuple(values))
         for optimizer, step, where, values in whole.get("settings", ())
@@ -142,7 +144,8 @@ def _plain(entry: Record | Draw) -> dict[str, object]:
     key = entry.key
     plain: dict[str, object] = {"kind": key.kind, "name": key.name, "nth": key.nth, "location": _where(key.location)}
     if isinstance(entry, Draw):
-        return plain | {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded}
+        told = {"state": entry.state.hex(), "shape": list(entry.shape), "seeded": entry.seeded, "given": entry.given}
+        return plain | told
     held = None if entry.held is None else [list(entry.held.shape), [list(one) for one in entry.held.ranges]]
     return plain | {"claim": entry.claim, "missing": entry.missing, "size": entry.size, "held": held}
 
@@ -162,7 +165,8 @@ def _location(where: list[Any] | None) -> SourceLocation | None:
 def _entry(plain: Mapping[str, Any], value: torch.Tensor | None) -> Record | Draw:
     key = Key(plain["kind"], plain["name"], _location(plain["location"]), plain["nth"])
     if "state" in plain:
-        return Draw(key, bytes.fromhex(plain["state"]), tuple(plain["shape"]), plain["seeded"])
+        state, shape = bytes.fromhex(plain["state"]), tuple(plain["shape"])
+        return Draw(key, state, shape, plain["seeded"], plain.get("given", False))
     shape, ranges = plain["held"] or ((), ())
     held = HeldElements(tuple(shape), tuple((start, stop) for start, stop in ranges)) if plain["held"] else None
     return Record(key, UNTYPED, plain["claim"], value, plain["missing"], None, plain["size"], held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector, RunResult, group
 from shardwise.host.program import output_to_stderr
 from shardwise.interop.running.precision import rounds_products
-from shardwise.interop.running.recording import Key, Recorder
+from shardwise.interop.running.recording import Recorder
 from shardwise.interop.tensors.local_form import local_form
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.entry import current_entry
@@ -24,7 +25,7 @@ from shardwise.types.aliases import Axis
 from shardwise.worlds.flight_recorder import communicated_dtypes, narrow_reductions
 
 from ..records.annotation_sites import SiteRecorder
-from ..records.draws import RankDraw
+from ..records.draws import KeptDraws
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .crash import crash_caught
@@ -74,7 +75,8 @@ def record_run(
         came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts
         together = GivenDraws(options.changed.draws) if given is not None and options.changed is not None else None
-        kept: dict[Key, RankDraw] | None = {} if options.feed and size > 1 and not options.kept_bytes else None
+        keeps = (options.feed or options.kept_bytes) and size > 1
+        kept = KeptDraws(options.kept_bytes or math.inf) if keeps else None
         used = UsedData(rank, options.changed.pieces if options.changed and size > 1 else {}) if options.data else None
         watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
         with (
@@ -111,7 +113,7 @@ def record_run(
     came.narrow_sums = [*recorder.narrow_sums, *([summed] if reductions else [])]
     if sites is not None:
         came.sites = sites.sites
-    came.draws, came.drawn_together = kept or {}, 0 if together is None else together.count
+    came.draws, came.drawn_together = {} if kept is None else kept.draws, 0 if together is None else together.count
     if used is not None:
         came.data = used.records
     return came

@@ -14,7 +14,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.host.redirected_calls import is_accelerator
 from shardwise.interop.calls.op_names import op_name
-from shardwise.interop.running.recording import Key, Recorder, has_values
+from shardwise.interop.running.recording import Recorder, has_values
 from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_tensor, own_piece
@@ -22,7 +22,7 @@ from shardwise.interop.torch_compat import no_torch_function, tree_map
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
 
-from ..records.draws import RankDraw
+from ..records.draws import KeptDraws, RankDraw
 from .given_draws import GivenDraws
 
 UNSEEDED = 67280421310721
@@ -42,9 +42,7 @@ class RandomDraws:
     ``given``  draws what others drew, on one rank.
     """
 
-    def __init__(
-        self, recorder: Recorder, kept: dict[Key, RankDraw] | None = None, given: GivenDraws | None = None
-    ) -> None:
+    def __init__(self, recorder: Recorder, kept: KeptDraws | None = None, given: GivenDraws | None = None) -> None:
         self._recorder, self._kept, self._given = recorder, kept, given
         self._on_cpu: dict[torch.Generator, torch.Generator] = {}
         """For each generator of an accelerator one that is seeded alike."""
@@ -68,7 +66,7 @@ class RandomDraws:
             seeded = generator.initial_seed() != UNSEEDED
             draw = self._recorder.drawn(user_location(), op_name(func).shown, digest_of(before), shape, seeded)
             if self._kept is not None:
-                self._kept[draw.key] = RankDraw(before, shape)
+                self._kept.keep(draw.key, RankDraw(before, shape))
             if self._given is not None and _name(func) not in OF_VALUES and not kwargs.get("inplace"):
                 together = self._given.draw(draw, func, args, kwargs, result, generator)
                 if together is not None:

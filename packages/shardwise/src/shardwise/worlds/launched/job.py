@@ -28,14 +28,25 @@ class LaunchedJob:
     def __init__(self, me: LaunchedRank, timeout_s: float, tell: Callable[[Loss], None]) -> None:
         self.me = me
         self.channel = Channel()
-        self._watch = Watch(me, timeout_s, tell)
+        self.leaving: list[Callable[[], object]] = []
+        """What is done at the end of the job, the last first; also where a loss ends this process wherever it is."""
+        self._watch = Watch(me, timeout_s, tell, self._leave)
         self._asked = 0
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside the block a rank that is lost ends the job with a report."""
-        with self._watch.watching():
-            yield
+        """Inside the block a rank that is lost ends the job with a report; however it ends, ``leaving`` is done."""
+        try:
+            with self._watch.watching():
+                yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        while self.leaving:
+            one = self.leaving.pop()
+            with contextlib.suppress(Exception):
+                one()
 
     def crashed(self, crash: object) -> None:
         """This rank's program has raised: the job ends, and this does not return."""

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from shardwise.host.launcher import LaunchedRank
 
@@ -55,10 +55,16 @@ class Loss:
 
 
 class Watch:
-    """The thread that watches on one rank. ``tell`` writes the report of a loss, on one rank only."""
+    """The thread that watches on one rank.
 
-    def __init__(self, me: LaunchedRank, timeout_s: float, tell: Callable[[Loss], None]) -> None:
-        self._me, self._timeout_s, self._tell = me, timeout_s, tell
+    ``tell``   writes the report of a loss, on one rank only.
+    ``leave``  is called before this process ends without coming back to what it does.
+    """
+
+    def __init__(
+        self, me: LaunchedRank, timeout_s: float, tell: Callable[[Loss], None], leave: Callable[[], None]
+    ) -> None:
+        self._me, self._timeout_s, self._tell, self._leave = me, timeout_s, tell, leave
         self._channel = Channel()
         self._program = threading.get_ident()
         self._wake, self._alarm = os.pipe()
@@ -119,7 +125,7 @@ class Watch:
             if not self._over.wait(_GRACE_S):
                 if self._me.rank <= 1:
                     self._end(Loss(f"the ranks have lost each other: {type(error).__name__}: {error}"))
-                _exit(_BROKEN)
+                self._exit()
 
     def _beat(self) -> None:
         self._channel.note(f"beat/{self._me.rank}", str(time.monotonic_ns()))
@@ -132,7 +138,7 @@ class Watch:
         if self._channel.has("where") and not self._channel.has(f"here/{self._me.rank}"):
             self._channel.put(f"here/{self._me.rank}", pickle.dumps(whereabouts(self._program)))
         if self._channel.has("stop") and self._me.rank != 0:
-            _exit(_BROKEN)
+            self._exit()
 
     def _look_after_all(self) -> None:
         if self._channel.has("crashed"):
@@ -201,6 +207,11 @@ class Watch:
             what = f"{listed(gone)} of {self._me.size} ended without a word" if gone else "the launcher ended the job"
             self._end(Loss(what, self._crashes(), tuple(gone)))
         time.sleep(_GRACE_S)
+        self._exit()
+
+    def _exit(self) -> NoReturn:
+        with contextlib.suppress(Exception):
+            self._leave()
         _exit(_BROKEN)
 
     def _end(self, loss: Loss) -> None:
@@ -208,10 +219,10 @@ class Watch:
             return
         if not self._channel.claim("reporter"):
             time.sleep(_GRACE_S)
-            _exit(_BROKEN)
+            self._exit()
         self._tell(loss)
         sys.stdout.flush()
         sys.stderr.flush()
         self._channel.put("stop", b"")
         time.sleep(BEAT_S + _GRACE_S / 2)  # the rank that holds the store goes last
-        _exit(_BROKEN)
+        self._exit()
