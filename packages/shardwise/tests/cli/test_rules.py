@@ -102,6 +102,29 @@ def test_a_collective_has_a_page_with_every_way_and_its_gradient(op):
     assert rules(f"shardwise.{op}").stdout == result.stdout
 
 
+@pytest.mark.parametrize(
+    ("op", "line"),
+    [
+        ("embedding", "S(0)   R       ->  S(0)    S(0)              -        P"),
+        ("where", "R          P      P      ->  P       R                 -            R        R"),
+        ("detach", "P      ->  P       -                 -"),
+    ],
+    ids=["whole numbers", "a mask", "what is detached"],
+)
+def test_what_has_no_gradient_is_shown_with_none(op, line):
+    assert f"\n  {line}\n" in rules(op).stdout
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["batch_norm", "getitem", "item", "zeros_like", "full", "nonzero", "linalg.cholesky", "linalg.eigh", "avg_pool3d"],
+)
+def test_what_torch_runs_is_shown_also_where_a_call_needs_more_than_tensors_of_any_shape(op):
+    page = rules(op).stdout
+    assert "\n  forward    " in page
+    assert "operators  not shown" not in page
+
+
 def test_attention_is_called_with_its_values():
     text = rules("scaled_dot_product_attention").stdout
     assert "  S(1)   R     R      ->  S(1)" in text

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from math import prod
 
 import pytest
 from click.testing import CliRunner
+from torch import Tensor
 
+import shardwise as spmd
+from shardwise import R, S
 from shardwise.cli.main import main
 from shardwise.zoo.catalogue import PARTS, entry, names
 from shardwise.zoo.evidence import Evidence, run
 from shardwise.zoo.program import STEPS, ZooProgram
+from shardwise.zoo.programs.zero1 import ShardedSGD
 
 pytestmark = pytest.mark.processes
 
@@ -21,7 +26,8 @@ def test_it_computes_what_one_device_computes_and_holds_and_receives_what_its_fo
     found = entry(name)
     evidence = run(found.program, found.program.mesh)
     assert evidence.disagreements == ()
-    times = 1 if found.program.optimizer else STEPS + 1  # weights at the end, and gradients of every step
+    times = 1 + STEPS  # weights at the end, and momenta of every step
+    times += 0 if found.program.optimizer else STEPS  # of gradients
     assert evidence.compared == prod(found.program.mesh.values()) * (STEPS + times * len(found.program.weights))
     assert set(evidence.held) == {found.memory(found.program.mesh) * 8}
     assert set(evidence.state) == {found.state(found.program.mesh) * 8}
@@ -64,4 +70,19 @@ def test_a_wrong_program_is_seen_to_differ() -> None:
     right = entry("data_parallel").program
     unsummed = ZooProgram(**{**vars(right), "weights": {**right.weights, "up": "f64[16, 12] {dp: V}"}})
     evidence: Evidence = run(unsummed, {"dp": 2})
-    assert {"the gradient of up", "the weight up"} <= {wrong.what for wrong in evidence.disagreements}
+    assert {"the gradient of up", "the momentum of up", "the weight up"} <= {
+        wrong.what for wrong in evidence.disagreements
+    }
+
+
+def test_a_gradient_that_the_optimizer_leaves_unsummed_is_seen_to_differ() -> None:
+    """Where the optimizer sums gradients itself, its momenta show them."""
+
+    class Unsummed(ShardedSGD):
+        def summed(self, weight: Tensor) -> Tensor:
+            assert weight.grad is not None
+            return spmd.convert(weight.grad, "dp", src=R, dst=S(0))
+
+    right = entry("zero1").program
+    evidence = run(replace(right, optimizer=Unsummed), {"dp": 2})
+    assert "the momentum of up" in {wrong.what for wrong in evidence.disagreements}

@@ -53,7 +53,7 @@ Examples:
     "--run",
     "runs",
     is_flag=True,
-    help="Run it on gloo processes, one a rank, and compare losses, gradients and weights with one device.",
+    help="Run it on gloo processes, one a rank, and compare losses, gradients, momenta and weights with one device.",
 )
 def zoo(name: str | None, mesh: MeshShape | None, typed: bool, draw: bool, output: Path | None, runs: bool) -> ExitCode:
     """Show the ways to train in parallel: data, tensor, sequence, context, expert and pipeline parallelism and more.
@@ -189,9 +189,9 @@ def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
     click.echo("")
     for wrong in evidence.disagreements:
         click.echo(str(wrong))
-    differ = len(evidence.disagreements)
+    differ, ranks = len(evidence.disagreements), len(evidence.held)
     click.echo(
-        f"{evidence.compared} losses, gradients and weights on {len(evidence.held)} ranks compared with one device: "
+        f"{evidence.compared} losses, gradients, momenta and weights on {ranks} ranks compared with one device: "
         + (f"{differ} differ" if differ else "all equal")
     )
     click.echo(

@@ -1,4 +1,4 @@
-"""A program of the zoo on real processes, beside its program of one device: losses, gradients and weights compared.
+"""A program of the zoo on real processes, beside its program of one device: all that training makes is compared.
 
 What a rank holds and receives is counted on the way, to stand beside the formulas.
 """
@@ -59,7 +59,7 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     """
     world = ProcessWorld(math.prod(sizes.values()), timeout_s=timeout_s)
     ranks, received = zip(*world.run(_on_a_rank, program, tuple(sizes.items())), strict=True)
-    alone = train_single(program)
+    alone = train_single(program, sizes)
     losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
@@ -99,12 +99,15 @@ def _pairs(
         place |= {axis: (int(at), size) for (axis, size), at in zip(seen.items(), coordinates, strict=True)}
     types = {name: type_of(text) for name, text in program.weights.items()}
     last = len(trained.losses) - 1
-    gradients_of = trained.gradients or [{}] * len(trained.losses)
-    steps = enumerate(zip(trained.losses, alone.losses, gradients_of, alone.gradients, strict=True))
-    for step, (loss, whole_loss, gradients, whole_gradients) in steps:
+    state_types = {**types, **{name: type_of(text) for name, text in program.state.items()}}
+    for step, (loss, whole_loss) in enumerate(zip(trained.losses, alone.losses, strict=True)):
         yield "the loss", step, rank, loss, whole_loss
+    for step, (gradients, wholes) in enumerate(zip(trained.gradients, alone.gradients, strict=False)):
         for name, gradient in gradients.items():
-            yield f"the gradient of {name}", step, rank, gradient, piece(whole_gradients[name], types[name], place)
+            yield f"the gradient of {name}", step, rank, gradient, piece(wholes[name], types[name], place)
+    for step, (momenta, wholes) in enumerate(zip(trained.momenta, alone.momenta, strict=True)):
+        for name, momentum in momenta.items():
+            yield f"the momentum of {name}", step, rank, momentum, piece(wholes[name], state_types[name], place)
     for name, weight in trained.weights.items():
         yield f"the weight {name}", last, rank, weight, piece(alone.weights[name], types[name], place)
 

@@ -58,6 +58,8 @@ class Layer(Tensors):
 
 Place = Mapping[str, tuple[int, int]]
 """Where a rank stands along every axis, and how many ranks the axis has."""
+Sizes = Mapping[str, int]
+"""How many ranks every axis of a mesh has, the outermost first."""
 Loss = Callable[[Tensors, Tensors], Tensor]
 Step = Callable[Concatenate[Tensors, Tensors, DeviceMesh, ...], Tensor]
 """Of weights, inputs, the mesh, and the mesh of the experts where there is one."""
@@ -88,11 +90,13 @@ class ZooProgram:
     ``largest_norm``  what the gradients' norm is clipped to on one device; on the mesh ``optimizer`` does it.
     ``order``     for pipelines: what a rank does with which micro-batch, in order.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
-    ``constants`` inputs that are the same in every step.
+    ``constants`` inputs that are the same in every step, of the sizes of the mesh.
     ``folded``    the mesh of the experts, which are the same ranks in the same order: its sizes, of those of ``mesh``.
+    ``state``     the type of the optimizer's state of every weight, where that is not the weight's.
+    ``within``    what else a mesh must divide, by name: types of what is made on the way.
     """
 
-    mesh: Mapping[str, int]
+    mesh: Sizes
     shared: Sequence[str]
     weights: Mapping[str, str]
     inputs: Mapping[str, str]
@@ -103,17 +107,20 @@ class ZooProgram:
     largest_norm: float | None = None
     order: Order | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
-    constants: Mapping[str, Tensor] = field(default_factory=dict)
-    folded: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
+    constants: Mapping[str, Callable[[Sizes], Tensor]] = field(default_factory=dict)
+    folded: Callable[[Sizes], Sizes] | None = None
+    state: Mapping[str, str] = field(default_factory=dict)
+    within: Mapping[str, str] = field(default_factory=dict)
 
-    def meshes(self, sizes: Mapping[str, int]) -> list[Mapping[str, int]]:
+    def meshes(self, sizes: Sizes) -> list[Sizes]:
         """The ways in which the program looks at a mesh of these sizes: as it is, and as the experts see it."""
         return [sizes] if self.folded is None else [sizes, self.folded(sizes)]
 
-    def misfit(self, mesh: Mapping[str, int]) -> str | None:
+    def misfit(self, mesh: Sizes) -> str | None:
         """Why it cannot run on a mesh of these sizes: a dim that they do not divide."""
         sizes = {axis: size for seen in self.meshes(mesh) for axis, size in seen.items()}
-        for name, text in {**self.weights, **self.inputs}.items():
+        state = ((f"the state of {name}", text) for name, text in self.state.items())
+        for name, text in (*self.weights.items(), *self.inputs.items(), *state, *self.within.items()):
             type = type_of(text)
             for length, entry in zip(type.shape, type.type.spec or (), strict=False):
                 ranks = math.prod(sizes[str(axis)] for axis in entry_axes(entry))
@@ -124,13 +131,16 @@ class ZooProgram:
 
 @dataclass
 class Trained:
-    """What a training run has computed: the loss of every step, and the gradients and weights as whole or as pieces.
+    """What a training run has computed: the loss of every step; gradients, momenta and weights as whole or as pieces.
 
+    ``gradients``    of every step, as the optimizer takes them; none where it sums them itself.
+    ``momenta``      of every step, by weight: after the first step they are the gradients that the optimizer has taken.
     ``state_bytes``  of what the optimizer keeps.
     """
 
     losses: list[Tensor] = field(default_factory=list)
     gradients: list[dict[str, Tensor]] = field(default_factory=list)
+    momenta: list[dict[str, Tensor]] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     state_bytes: int = 0
 
@@ -138,9 +148,7 @@ class Trained:
 def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
     """Train on this rank's pieces, with typed tensors; what is returned are pieces too."""
     found = Trained()
-    axes = mesh.mesh_dim_names or ()
-    folded = program.meshes(dict(zip(axes, mesh.shape, strict=True)))[1:]
-    meshes = [mesh, *(device_mesh(sizes) for sizes in folded)]
+    meshes = [mesh, *(device_mesh(sizes) for sizes in program.meshes(_sizes_of(mesh))[1:])]
     with set_current_mesh(mesh):
         w = Tensors(**{name: weight(name, text, *meshes) for name, text in program.weights.items()})
         optimizer = (program.optimizer or _sgd)(w)
@@ -150,20 +158,21 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
             if program.optimizer is None:
                 found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
             optimizer.step()
+            found.momenta.append(_momenta(w, optimizer))
             optimizer.zero_grad()
     found.weights = {name: tensor.detach().clone() for name, tensor in vars(w).items()}
-    found.state_bytes = sum(kept.nbytes for kept in tree_leaves(optimizer.state) if isinstance(kept, Tensor))
+    found.state_bytes = sum(kept.nbytes for kept in _kept(optimizer))
     return found
 
 
-def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
-    """Train the program of one device on the whole weights and inputs."""
+def train_single(program: ZooProgram, sizes: Sizes, steps: int = STEPS) -> Trained:
+    """Train the program of one device on the whole weights and inputs, which lie as on a mesh of these sizes."""
     found = Trained()
     types = {name: type_of(text) for name, text in {**program.weights, **program.inputs}.items()}
     w = Tensors(**{name: whole(name, *types[name].shape).requires_grad_() for name in program.weights})
     optimizer = _sgd(w)
     for step in range(steps):
-        x = Tensors(**{name: _data(program, name, step, types[name]) for name in program.inputs})
+        x = Tensors(**{name: _data(program, name, step, types[name], sizes) for name in program.inputs})
         loss = program.single(w, x)
         loss.backward()  # type: ignore[no-untyped-call]
         found.losses.append(loss.detach())
@@ -171,6 +180,7 @@ def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
         if program.largest_norm is not None:
             torch.nn.utils.clip_grad_norm_(vars(w).values(), program.largest_norm)
         optimizer.step()
+        found.momenta.append(_momenta(w, optimizer))
         optimizer.zero_grad()
     found.weights = {name: tensor.detach() for name, tensor in vars(w).items()}
     return found
@@ -209,15 +219,14 @@ def weight(name: str, text: str, *meshes: DeviceMesh) -> Tensor:
         return typed(piece(whole(name, *type.shape), type, place_of(mesh)), type).requires_grad_()
 
 
-def device_mesh(sizes: Mapping[str, int]) -> DeviceMesh:
+def device_mesh(sizes: Sizes) -> DeviceMesh:
     """The mesh of these sizes of all ranks."""
     return init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 
 def place_of(mesh: DeviceMesh) -> Place:
     """This rank's place."""
-    names = mesh.mesh_dim_names or ()
-    return {name: (mesh.get_local_rank(name), size) for name, size in zip(names, mesh.shape, strict=True)}
+    return {name: (mesh.get_local_rank(name), size) for name, size in _sizes_of(mesh).items()}
 
 
 def piece(full: Tensor, type: TypedShape, place: Place) -> Tensor:
@@ -253,6 +262,19 @@ def _sgd(w: Tensors) -> Optimizer:
     return torch.optim.SGD(vars(w).values(), lr=LEARNING_RATE, momentum=MOMENTUM)
 
 
+def _kept(optimizer: Optimizer) -> list[Tensor]:
+    return [kept for kept in tree_leaves(optimizer.state) if isinstance(kept, Tensor)]
+
+
+def _momenta(w: Tensors, optimizer: Optimizer) -> dict[str, Tensor]:
+    """One for each weight, in their order."""
+    return {name: kept.detach().clone() for name, kept in zip(vars(w), _kept(optimizer), strict=True)}
+
+
+def _sizes_of(mesh: DeviceMesh) -> Sizes:
+    return dict(zip(mesh.mesh_dim_names or (), mesh.shape, strict=True))
+
+
 def _store() -> Any:
     stores: Any = dist
     return stores.HashStore()
@@ -282,12 +304,12 @@ def _step(program: ZooProgram, w: Tensors, x: Tensors, meshes: Sequence[DeviceMe
 def _inputs(program: ZooProgram, step: int, mesh: DeviceMesh) -> Iterator[tuple[str, Tensor]]:
     for name, text in program.inputs.items():
         type = type_of(text)
-        yield name, typed(piece(_data(program, name, step, type), type, place_of(mesh)), type)
+        yield name, typed(piece(_data(program, name, step, type, _sizes_of(mesh)), type, place_of(mesh)), type)
 
 
-def _data(program: ZooProgram, name: str, step: int, type: TypedShape) -> Tensor:
+def _data(program: ZooProgram, name: str, step: int, type: TypedShape, sizes: Sizes) -> Tensor:
     if name in program.constants:
-        return program.constants[name]
+        return program.constants[name](sizes)
     full = whole(name, *type.shape, seed=step + 1)
     many = program.choices.get(name)
     return full if many is None else (full.abs() * 1000).long() % many

@@ -29,10 +29,26 @@ from .example_calls import CALLS
 from .rule_page import Example, RuleLine, examples_of, placements
 
 RANKS = 2
-MOST_TRIED = 3
+MOST_TRIED = 6
 DTYPE = "float32"
-_FURTHER: tuple[dict[str, object], ...] = ({}, {"dim": -1}, {"size": (4, 6, 8)}, {"p": 0.5})
+_FURTHER: tuple[dict[str, object], ...] = (
+    {},
+    {"dim": -1},
+    {"size": (4, 6, 8)},
+    {"p": 0.5},
+)
 """What calls need beside tensors, tried in this order."""
+_FURTHER_OF_MADE: tuple[dict[str, object], ...] = (
+    *_FURTHER,
+    {"fill_value": 1.0},
+    {"size": (2, 4), "fill_value": 1.0},
+    {"data": 1.0},
+    {"s": 1.0},
+    {"low": 0, "high": 2},
+    {"high": 2},
+    {"num_samples": 2},
+)
+"""The same for what makes tensors or numbers."""
 _WHOLE: tuple[frozenset[str], ...] = (
     frozenset(),
     frozenset({"index", "indices", "target"}),
@@ -72,8 +88,25 @@ def called_example(rule: OpRule) -> tuple[Example | None, RecordedCall | None]:
     for example in itertools.islice(itertools.chain(filter(None, [first]), examples), tried):
         recorded = _recorded(rule, example)
         if recorded is not None:
-            return replace(example, results=recorded.shapes[: len(example.labelling.results)]), recorded
-    return first, None
+            shapes = recorded.shapes[: len(example.labelling.results)] if _has_labelled_dims(example, recorded) else ()
+            return replace(example, results=shapes, gradients=recorded.gradients), recorded
+    return first, _recorded_plainly(rule) if rule.labels is None else None
+
+
+def _recorded_plainly(rule: OpRule) -> RecordedCall | None:
+    """A call of an operator of whose result no dims are known: what reads or makes tensors of any shape."""
+    if rule.kind is Kind.CONTROL:
+        return None
+    names = [name.lstrip("~") for name in rule.parameters]
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for function in _functions(rule):
+            for count, shape, further in itertools.product((1, 2, 0), ((), (6, 6)), _FURTHER_OF_MADE):
+                made = {name: torch.ones(shape) for name in names[:count]}
+                if len(made) == count:
+                    with contextlib.suppress(*_UNSUITED):
+                        return _run(function, rule, made, further, _Way.TENSORS_FIRST)
+    return None
 
 
 def call_sections(rule: OpRule, example: Example | None, recorded: RecordedCall | None) -> Iterator[str]:
@@ -143,7 +176,7 @@ def _aten_names(rule: OpRule) -> list[str]:
 def _functions(rule: OpRule) -> Iterator[Callable[..., object]]:
     """What a program calls the operator, the most usual first."""
     for home in (torch.nn.functional, torch, torch.special, torch.Tensor):
-        for spelling in (rule.op, *rule.spellings):
+        for spelling in (rule.op, *rule.spellings, f"__{rule.op}__"):
             found: Any = home
             for part in spelling.split("."):
                 found = getattr(found, part, None)
@@ -171,8 +204,14 @@ def _recorded(rule: OpRule, example: Example) -> RecordedCall | None:
                             found = _run(function, rule, operands, {**given, **further}, way)
                             if _is_as_labelled(example, found):
                                 return found
-                            others += [found] if not further and _has_labelled_dims(example, found) else []
+                            plain = not further and (_has_labelled_dims(example, found) or not _labels(example))
+                            others += [found] if plain else []
     return next(iter(others), None)
+
+
+def _labels(example: Example) -> list[str | None]:
+    """Of all results; none where how long they are depends on values."""
+    return [label for dims in example.labelling.results for label in dims]
 
 
 def _has_labelled_dims(example: Example, found: RecordedCall) -> bool:
@@ -204,7 +243,10 @@ def _operands(example: Example, whole: frozenset[str], masks: frozenset[str]) ->
         elif name in masks:
             made[name] = torch.ones(shape, dtype=torch.bool)
         else:
-            made[name] = torch.rand(shape).add(0.5).requires_grad_()
+            value = torch.rand(shape).add(0.5)
+            if len(shape) > 1 and shape[-1] == shape[-2]:
+                value += 8 * torch.eye(shape[-1])  # so that it can be inverted and has roots
+            made[name] = value.requires_grad_()
     return made
 
 

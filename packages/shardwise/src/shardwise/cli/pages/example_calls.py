@@ -25,6 +25,7 @@ class ExampleCall:
 _ALONG_1 = {"dim": 1}
 _X = (4, 6, 8)
 _IMAGES = (2, 4, 6, 8)
+_VOLUMES = (2, 4, 6, 8, 10)
 _INDEX = frozenset({"index"})
 _MASK = frozenset({"mask"})
 _ROWS = {"input": _X, "index": (3,), "source": (4, 3, 8)}
@@ -90,6 +91,22 @@ CALLS: Mapping[str, ExampleCall] = {
     "linalg.inv": ExampleCall({"input": (4, 6, 6)}),
     "linalg.det": ExampleCall({"input": (4, 6, 6)}),
     "linalg.solve": ExampleCall({"A": (4, 6, 6), "B": (4, 6, 8)}),
+    "batch_norm": ExampleCall(
+        {"input": _X, "weight": (6,), "bias": (6,)}, {"running_mean": None, "running_var": None, "training": True}
+    ),
+    "instance_norm": ExampleCall({"input": _X, "weight": (6,), "bias": (6,)}, {}),
+    "getitem": ExampleCall({"input": _X}, {"index": (slice(None), 2)}),
+    "masked_select": ExampleCall({"input": _X, "mask": _X}, {}, masks=_MASK),
+    "max_pool1d": ExampleCall({"input": _X}, {"kernel_size": 2}),
+    "max_pool3d": ExampleCall({"input": _VOLUMES}, {"kernel_size": 2}),
+    "avg_pool1d": ExampleCall({"input": _X}, {"kernel_size": 2}),
+    "avg_pool3d": ExampleCall({"input": _VOLUMES}, {"kernel_size": 2}),
+    "adaptive_avg_pool1d": ExampleCall({"input": _X}, {"output_size": 4}),
+    "adaptive_max_pool2d": ExampleCall({"input": _IMAGES}, {"output_size": (3, 4)}),
+    "pixel_unshuffle": ExampleCall({"input": _IMAGES}, {"downscale_factor": 2}),
+    "channel_shuffle": ExampleCall({"input": _IMAGES}, {"groups": 2}),
+    "quantile": ExampleCall({"input": _X}, {"q": 0.5, "dim": -1}),
+    "hsplit": ExampleCall({"input": _X}, {"indices_or_sections": 2}),
     "avg_pool2d": ExampleCall({"input": _IMAGES}, {"kernel_size": 2}),
     "max_pool2d": ExampleCall({"input": _IMAGES}, {"kernel_size": 2}),
     "adaptive_avg_pool2d": ExampleCall({"input": _IMAGES}, {"output_size": (3, 4)}),

@@ -49,6 +49,8 @@ _FATES = {
     Fate.POSITION: "kept, but values depend on the position along it, which a shard does not know",
 }
 _MOST = 4
+NO_GRADIENT = "-"
+"""Whole numbers, masks and what is overwritten have none, and neither has what is detached."""
 _NUMBERS = frozenset({"alpha", "beta", "dim", "value", "scale", "p", "eps", "dtype", "shape", "size", "dims"})
 """Parameters that may hold a tensor and hardly ever do."""
 
@@ -59,6 +61,7 @@ class Example:
 
     ``given``    its other arguments.
     ``results``  the shapes that torch gives, where it was called; else they follow from the labels.
+    ``gradients``  the operands that have a gradient, where it was called; None: nobody knows.
     """
 
     names: tuple[str, ...]
@@ -66,6 +69,7 @@ class Example:
     labelling: Labelling
     given: Mapping[str, object] = field(default_factory=dict)
     results: tuple[tuple[int, ...], ...] = ()
+    gradients: frozenset[str] | None = None
 
     def result_sizes(self, number: int, cut: str | None = None) -> list[object]:
         """Of a result, or of its shard where the dims labelled ``cut`` are halved; ``-`` and ``?`` are not known."""
@@ -178,6 +182,9 @@ def _examples_with(rule: OpRule, names: Sequence[str]) -> Iterator[Example]:
             found = next((one for one in made if one is not None and (one.is_complete or not complete)), None)
             if found is not None:
                 yield found
+    # What torch takes of square matrices alone is labelled of any shape.
+    squares = (_labelled(rule, chosen, (_SQUARE[1],) * len(chosen)) for chosen in given)
+    yield from filter(None, squares)
 
 
 def _tensors(names: Sequence[str]) -> list[str]:
@@ -277,10 +284,11 @@ def _verdict(rule: OpRule, names: Sequence[str], places: Sequence[PerMeshAxisSpm
 
 def _dims(example: Example) -> str:
     lines = ["example"]
+    width = max(11, *(len(name) + 2 for name in example.names))
     for name, shape, dims in zip(example.names, example.shapes, example.labelling.operands, strict=True):
-        lines.append(f"  {name:<11}{list(shape)!s:<18}{_words(dims)}")
+        lines.append(f"  {name:<{width}}{list(shape)!s:<18}{_words(dims)}")
     lines += [
-        f"  {'result':<11}{_list(example.result_sizes(number)):<18}{_words(dims)}"
+        f"  {'result':<{width}}{_list(example.result_sizes(number)):<18}{_words(dims)}"
         for number, dims in enumerate(example.labelling.results)
     ]
     lines += [f"  {label}: {_FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
@@ -313,8 +321,12 @@ def _table(example: Example, lines: Sequence[RuleLine]) -> str:
         if line.refused:
             body.append([*given, "->", f"refused, {line.refused}"])
             continue
-        duals = [_text(to_dual(place)) for place in line.operands]
-        body.append([*given, "->", _joined(line.results), _joined([to_dual(place) for place in line.results]), *duals])
+        duals = [
+            _text(to_dual(place)) if example.gradients is None or name in example.gradients else NO_GRADIENT
+            for name, place in zip(example.names, line.operands, strict=True)
+        ]
+        arrives = NO_GRADIENT if example.gradients == frozenset() else _joined(list(map(to_dual, line.results)))
+        body.append([*given, "->", _joined(line.results), arrives, *duals])
     return "\n".join(["along one mesh axis", *(f"  {row}" for row in columns([heads, *body]))])
 
 

@@ -18,14 +18,15 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import R, S
-from shardwise.zoo.program import Tensors, ZooProgram, main
+from shardwise.zoo.program import Sizes, Tensors, ZooProgram, main
 
-B, T, D, CP = 4, 8, 6, 2
+B, T, D = 4, 8, 6
 
 
-def balanced(length: int, ranks: int) -> Tensor:
-    """The positions in the order in which they lie on the ranks: 8 on 2 ranks are 0 1 6 7 and 2 3 4 5."""
-    pieces = torch.arange(length).chunk(2 * ranks)
+def positions(sizes: Sizes) -> Tensor:
+    """Of the sequence, in the order in which it lies on the ranks: on 2 ranks 0 1 6 7 and 2 3 4 5."""
+    ranks = sizes["cp"]
+    pieces = torch.arange(T).chunk(2 * ranks)
     return torch.cat([piece for rank in range(ranks) for piece in (pieces[rank], pieces[2 * ranks - 1 - rank])])
 
 
@@ -50,11 +51,12 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
 
 
 PROGRAM = ZooProgram(
-    mesh={"dp": 2, "cp": CP},
+    mesh={"dp": 2, "cp": 2},
     shared=["dp", "cp"],
     weights=dict.fromkeys(("query", "key", "value"), "f64[6, 6] {dp: R, cp: R}"),
     inputs={"tokens": "f64[4@dp, 8@cp, 6]", "position": "i64[8@cp] {dp: R}"},
-    constants={"position": balanced(T, CP)},
+    constants={"position": positions},
+    within={"half of the positions": "i64[4@cp]"},
     single=single,
     parallel=parallel,
 )

@@ -15,7 +15,6 @@ Traffic: ep = LAYERS / pp * MICRO * 4 * all_to_all(EXPERTS * B / dp * T * D)
 """
 
 import math
-from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -25,7 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import S
-from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
+from shardwise.zoo.program import Sizes, Tensors, ZooProgram, layers_of, main
 from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 
 B, T, D, LAYERS, MICRO = 4, 3, 8, 2, 2
@@ -112,7 +111,7 @@ def step(w: Tensors, x: Tensors, mesh: DeviceMesh, folded: DeviceMesh) -> Tensor
     return one_forward_one_backward(stage, x.tokens.unbind(0), x.targets.unbind(0))
 
 
-def folded(sizes: Mapping[str, int]) -> dict[str, int]:
+def folded(sizes: Sizes) -> Sizes:
     """The mesh as the experts see it: ep ranks side by side, as far as there are so many."""
     ep = math.gcd(EP, sizes["dp"])
     return {"pp": sizes["pp"], "edp": sizes["dp"] // ep, "ep": ep}
@@ -139,7 +138,7 @@ PROGRAM = ZooProgram(
         "targets": "f64[2, 4@dp, 3, 8] {pp: R}",
         "number": "i64[4] {pp: R, dp: R}",
     },
-    constants={"number": torch.arange(EXPERTS)},
+    constants={"number": lambda _: torch.arange(EXPERTS)},
     single=single,
     step=step,
     order=partial(order, micros=MICRO),

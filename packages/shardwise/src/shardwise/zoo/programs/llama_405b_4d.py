@@ -28,10 +28,10 @@ from torch.distributed.device_mesh import DeviceMesh
 import shardwise as spmd
 from shardwise import P, R, S
 from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
-from shardwise.zoo.programs.context_parallel import attention, balanced
+from shardwise.zoo.programs.context_parallel import attention, positions
 from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 
-B, T, D, H, LAYERS, MICRO, CP = 4, 8, 8, 16, 2, 2, 2
+B, T, D, H, LAYERS, MICRO = 4, 8, 8, 16, 2, 2
 GROUPS, QUERIES, A = 2, 2, 4
 """Of heads, that share keys and values; queries of a group; size of a head."""
 MATRICES = D * A * GROUPS * (2 * QUERIES + 2) + 3 * D * H
@@ -99,7 +99,7 @@ def step(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
 
 
 PROGRAM = ZooProgram(
-    mesh={"dp": 2, "pp": 2, "cp": CP, "tp": 2},
+    mesh={"dp": 2, "pp": 2, "cp": 2, "tp": 2},
     shared=["dp", "pp", "cp", "tp"],
     weights={
         "norm": "f64[2@pp, 8@dp] {cp: R, tp: R}",
@@ -116,7 +116,8 @@ PROGRAM = ZooProgram(
         "targets": "f64[2, 4@dp, 8@(cp,tp), 8] {pp: R}",
         "position": "i64[8@cp] {dp: R, pp: R, tp: R}",
     },
-    constants={"position": balanced(T, CP)},
+    constants={"position": positions},
+    within={"half of the positions": "i64[4@cp]"},
     single=single,
     step=step,
     order=partial(order, micros=MICRO),

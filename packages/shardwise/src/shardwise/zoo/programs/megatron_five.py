@@ -16,7 +16,6 @@ Traffic: tp = LAYERS / pp * MICRO * 2 * (all_gather(B / dp * T / cp / tp * D) + 
          dp = all_reduce(LAYERS / pp * (ATTENTION / tp + SMALL + EXPERTS / ep * 3 * D * H))
 """
 
-from collections.abc import Mapping
 from functools import partial
 
 import torch
@@ -26,13 +25,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import P, R, S, V
-from shardwise.zoo.program import Tensors, ZooProgram, layers_of, main
-from shardwise.zoo.programs.context_parallel import attention, balanced
+from shardwise.zoo.program import Sizes, Tensors, ZooProgram, layers_of, main
+from shardwise.zoo.programs.context_parallel import attention, positions
 from shardwise.zoo.programs.deepseek_v3 import dispatched, experts, shares
 from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 from shardwise.zoo.programs.ring_attention import ring
 
-B, T, D, LAYERS, MICRO, CP = 4, 8, 8, 2, 2, 2
+B, T, D, LAYERS, MICRO = 4, 8, 8, 2, 2
 HEADS, A, EXPERTS, H = 2, 4, 4, 6
 ATTENTION, SMALL = 4 * D * HEADS * A, 2 * D + EXPERTS * D
 
@@ -84,13 +83,13 @@ def step(w: Tensors, x: Tensors, mesh: DeviceMesh, folded: DeviceMesh) -> Tensor
     return one_forward_one_backward(stage, x.tokens.unbind(0), x.targets.unbind(0))
 
 
-def folded(sizes: Mapping[str, int]) -> dict[str, int]:
+def folded(sizes: Sizes) -> Sizes:
     """The mesh as the experts see it."""
     return {"pp": sizes["pp"], "dp": sizes["dp"], "ep": sizes["cp"] * sizes["tp"]}
 
 
 PROGRAM = ZooProgram(
-    mesh={"pp": 2, "dp": 2, "cp": CP, "tp": 2},
+    mesh={"pp": 2, "dp": 2, "cp": 2, "tp": 2},
     shared=["pp", "dp", "cp", "tp"],
     weights={
         "norm": "f64[2@pp, 8] {dp: R, cp: R, tp: R}",
@@ -107,7 +106,8 @@ PROGRAM = ZooProgram(
         "position": "i64[8@cp] {pp: R, dp: R, tp: R}",
         "number": "i64[4] {pp: R, dp: R, cp: R, tp: R}",
     },
-    constants={"position": balanced(T, CP), "number": torch.arange(EXPERTS)},
+    constants={"position": positions, "number": lambda _: torch.arange(EXPERTS)},
+    within={"half of the positions": "i64[4@cp]"},
     single=single,
     step=step,
     order=partial(order, micros=MICRO),

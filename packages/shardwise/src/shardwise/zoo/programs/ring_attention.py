@@ -21,9 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh
 import shardwise as spmd
 from shardwise import S
 from shardwise.zoo.program import Tensors, ZooProgram, main
-from shardwise.zoo.programs.context_parallel import balanced
+from shardwise.zoo.programs.context_parallel import positions
 
-B, T, D, CP = 4, 8, 6, 2
+B, T, D = 4, 8, 6
 
 
 def shifted(x: Tensor, group: dist.ProcessGroup, by: int) -> Tensor:
@@ -90,11 +90,12 @@ def parallel(w: Tensors, x: Tensors, mesh: DeviceMesh) -> Tensor:
 
 
 PROGRAM = ZooProgram(
-    mesh={"dp": 2, "cp": CP},
+    mesh={"dp": 2, "cp": 2},
     shared=["dp", "cp"],
     weights=dict.fromkeys(("query", "key", "value"), "f64[6, 6] {dp: R, cp: R}"),
     inputs={"tokens": "f64[4@dp, 8@cp, 6]", "position": "i64[8@cp] {dp: R}"},
-    constants={"position": balanced(T, CP)},
+    constants={"position": positions},
+    within={"half of the positions": "i64[4@cp]"},
     single=single,
     parallel=parallel,
 )

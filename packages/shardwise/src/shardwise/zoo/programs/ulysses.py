@@ -46,6 +46,7 @@ PROGRAM = ZooProgram(
     shared=["dp", "sp"],
     weights={"inner": "f64[12, 36] {dp: R, sp: R}", "outer": "f64[12, 12] {dp: R, sp: R}"},
     inputs={"tokens": "f64[4@dp, 8@sp, 12]"},
+    within={"the heads": "f64[4@dp, 4@sp, 8, 3]"},
     single=single,
     parallel=parallel,
 )

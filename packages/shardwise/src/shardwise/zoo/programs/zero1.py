@@ -30,15 +30,15 @@ class ShardedSGD:
         self.weights = list(vars(w).values())
         self.state = [torch.zeros_like(spmd.convert(x.detach(), "dp", src=R, dst=S(0))) for x in self.weights]
 
-    def summed(self, gradient: Tensor) -> Tensor:
+    def summed(self, weight: Tensor) -> Tensor:
         """This rank's piece of the sum of all ranks' gradients."""
-        return spmd.convert(spmd.all_reduce(gradient, "dp", src=P, dst=R), "dp", src=R, dst=S(0))
+        assert weight.grad is not None
+        return spmd.convert(spmd.all_reduce(weight.grad, "dp", src=P, dst=R), "dp", src=R, dst=S(0))
 
     @torch.no_grad()
     def step(self) -> None:
         for weight, momentum in zip(self.weights, self.state, strict=True):
-            assert weight.grad is not None
-            momentum.mul_(MOMENTUM).add_(self.summed(weight.grad))
+            momentum.mul_(MOMENTUM).add_(self.summed(weight))
             piece = spmd.convert(weight, "dp", src=R, dst=S(0)) - LEARNING_RATE * momentum
             weight.copy_(spmd.all_gather(piece, "dp", src=S(0), dst=R))
 
@@ -47,7 +47,11 @@ class ShardedSGD:
             weight.grad = None
 
 
-PROGRAM = replace(data_parallel.PROGRAM, optimizer=ShardedSGD)
+PROGRAM = replace(
+    data_parallel.PROGRAM,
+    optimizer=ShardedSGD,
+    state={"up": "f64[16@dp, 12]", "down": "f64[12@dp, 16]"},
+)
 
 if __name__ == "__main__":
     main(PROGRAM)

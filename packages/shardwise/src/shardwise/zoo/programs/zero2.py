@@ -3,8 +3,8 @@
 Mesh:    one axis, dp. The sum of the gradients is a reduce-scatter and the weights are gathered: what data parallelism
          receives, and no more.
 Choose:  before stage 3, when whole weights fit and gradients with the optimizer's state do not.
-Breaks:  a gradient that is scattered after every micro-batch and then added to the whole; a mean in the scatter beside
-         a loss that is a mean already.
+Breaks:  a second micro-batch whose piece takes the place of the first one's; clipping by a norm of a rank's own pieces;
+         a mean in the scatter beside a loss that is a mean already.
 Memory:  2 * H * D
 State:   2 * H * D / dp
 Traffic: dp = 2 * reduce_scatter(H * D) + 2 * all_gather(H * D / dp)
@@ -16,8 +16,8 @@ from torch import Tensor
 
 import shardwise as spmd
 from shardwise import P, S
-from shardwise.zoo.program import main
-from shardwise.zoo.programs import data_parallel
+from shardwise.zoo.program import Tensors, main
+from shardwise.zoo.programs import zero1
 from shardwise.zoo.programs.data_parallel import D, H
 from shardwise.zoo.programs.zero1 import ShardedSGD
 
@@ -25,13 +25,25 @@ __all__ = ["PROGRAM", "D", "H"]  # the sizes are those of the formulas above
 
 
 class ScatteredSGD(ShardedSGD):
-    """As in stage 1, but no rank has the whole of a summed gradient."""
+    """As in stage 1, but a gradient is scattered as soon as backward has it, and no rank keeps a whole one."""
 
-    def summed(self, gradient: Tensor) -> Tensor:
-        return spmd.reduce_scatter(gradient, "dp", src=P, dst=S(0))
+    def __init__(self, w: Tensors) -> None:
+        super().__init__(w)
+        self.pieces: dict[Tensor, Tensor] = {}
+        for weight in self.weights:
+            weight.register_post_accumulate_grad_hook(self.scatter)
+
+    def scatter(self, weight: Tensor) -> None:
+        """While backward goes on with the layer before."""
+        assert weight.grad is not None
+        self.pieces[weight] = spmd.reduce_scatter(weight.grad, "dp", src=P, dst=S(0))
+        weight.grad = None
+
+    def summed(self, weight: Tensor) -> Tensor:
+        return self.pieces.pop(weight)
 
 
-PROGRAM = replace(data_parallel.PROGRAM, optimizer=ScatteredSGD)
+PROGRAM = replace(zero1.PROGRAM, optimizer=ScatteredSGD)
 
 if __name__ == "__main__":
     main(PROGRAM)
