@@ -115,6 +115,36 @@ CASES = {
         "    y = spmd.reinterpret(x.sum(0), 'dp', src=V, dst=P)\n    z = y.clone().clamp_(min=0)\n",
         'z = spmd.all_reduce(y.clone(), "dp", src=P, dst=R).clamp_(min=0)',
     ),
+    "a parameter is overwritten by a pending sum": (
+        "    y = spmd.reinterpret(model(x).detach().sum(0), 'dp', src=V, dst=P)\n"
+        "    y = spmd.convert(y, 'tp', src=I, dst=R)\n"
+        "    w = spmd.assert_type(torch.zeros(4, requires_grad=True), {'dp': R, 'tp': R})\n"
+        "    with torch.no_grad():\n        w.copy_(y)\n",
+        'w.copy_(spmd.all_reduce(y, "dp", src=P, dst=R))',
+    ),
+    "a product in place would make what takes part in autograd vary": (
+        "    piece = spmd.assert_type(torch.randn(4, 4), {'dp': R, 'tp': V})\n"
+        "    w = spmd.assert_type(torch.zeros(4, 4, requires_grad=True), {'dp': R, 'tp': R})\n"
+        "    h = w * 2\n    h.mul_(piece)\n",
+        'h.mul_(spmd.all_reduce(piece, "tp", src=V, dst=R))',
+    ),
+    "an axis is misspelt": (
+        "    y = spmd.assert_type(torch.randn(4, 4), {'dpp': R, 'tp': I})\n    z = y * 2\n",
+        "{\"dp\": R, 'tp': I}",
+    ),
+    "an annotation names a dim that is not there": (
+        "    y = spmd.assert_type(torch.randn(4), {'dp': spmd.S(1), 'tp': I})\n    z = y * 2\n",
+        "{'dp': S(0), 'tp': I}",
+    ),
+    "a spec shards what is said to be replicate": (
+        "    y = spmd.assert_type(torch.randn(4, 4), {'dp': R, 'tp': I}, spmd.PartitionSpec('dp', None))\n"
+        "    z = y * 2\n",
+        "{'dp': V, 'tp': I}",
+    ),
+    "three uses of what has no type": (
+        "    u = spmd.assert_type(torch.randn(4, 4), {'dp': S(0)})\n    a = u * 2\n    b = u * 3\n    c = u + u\n",
+        "{'dp': S(0), \"tp\": R})",
+    ),
     "an annotation names another dim": (
         "    spmd.assert_type(x, {'dp': S(1), 'tp': I})\n    y = model(x)\n",
         "{'dp': S(0), 'tp': I})",
@@ -260,6 +290,20 @@ def test_a_mistake_has_a_fix_after_which_the_types_are_clean(case: str, tmp_path
     told = "\n".join(edit.diff for edit in tried[-1].edits)
     assert tried[-1].checked == ExitCode.CLEAN, told
     assert any(line.startswith("+") and added in line for line in told.splitlines()), told
+
+
+def test_a_piece_that_is_written_into_the_whole_is_gathered_first(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        START + "    piece = spmd.assert_type(torch.randn(2, 4), {'dp': R, 'tp': S(0)})\n"
+        "    w = spmd.assert_type(torch.zeros(4, 4, requires_grad=True), {'dp': R, 'tp': R})\n"
+        "    with torch.no_grad():\n        w.copy_(piece)\n"
+    )
+    judge = Judge(path, local=False)
+    (finding,) = judge.check({}).errors
+    assert finding.help[0] == 'all_gather(piece, "tp", src=S(0), dst=R) before copy_'
+    assert not finding.fixes[0].choice
+    assert next(iter(search(judge.check({}), judge, lambda _: None))).checked == ExitCode.CLEAN
 
 
 @pytest.mark.parametrize("place", ["R", "I"])

@@ -40,7 +40,19 @@ CHECKER_ORDER = (
 DIAGNOSTICS_ORDER = (
     *("printing", "source_location", "source", "syntax", "operands", "decisions"),
     *("deciding_lines", "error_text", "excerpt"),
-    *("codes", "fix", "finding", "errors", "explain", "causes", "run_record", "coverage", "result", "merged_results"),
+    *(
+        "codes",
+        "fix",
+        "respelling",
+        "finding",
+        "errors",
+        "explain",
+        "causes",
+        "run_record",
+        "coverage",
+        "result",
+        "merged_results",
+    ),
     *("statistics", "text", "formats", "services"),
 )
 """Those of diagnostics/, from words and places to the forms of a whole run."""

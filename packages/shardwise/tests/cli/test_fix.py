@@ -66,10 +66,10 @@ def test_a_fix_that_is_proven_is_shown_and_made(project):
 
 
 def test_where_no_repair_is_an_edit_nothing_is_tried(project):
-    program = SETUP + '    y = spmd.assert_type(torch.ones(2), {"tp": spmd.S(2)})\n'
+    program = SETUP + '    y = spmd.assert_type(torch.ones(2), {"tp": "R"})\n'
     script = project.write(program)
     done = project.check(script, "--mesh", "tp=2", "--fix")
-    assert done.exit_code == 1
+    assert done.exit_code == 1, done.output
     assert "no fix:" in done.stdout
     assert Path(script).read_text() == program
 

@@ -134,11 +134,12 @@ def test_a_request_to_terminate_reports_what_was_found_until_then(project):
         (b"", "SW911 nothing-checked"),
         (b"\xef\xbb\xbfx = 1\n", "SW911 nothing-checked"),
         (b"# -*- coding: latin-1 -*-\nx = '\xe9'\n", "SW911 nothing-checked"),
-        (b"x = '\xff'\n", "the program raised SyntaxError: (unicode error)"),
+        (b"x = '\xff'\n", "the program raised SyntaxError: Non-UTF-8 code starting with '\\xff', but no encoding"),
+        (b"x = 1  # \xff\n", "the program raised SyntaxError: Non-UTF-8 code starting with '\\xff', but no encoding"),
         (b"# -*- coding: nonsense -*-\n", "the program raised SyntaxError: unknown encoding: nonsense"),
         (bytes(range(256)), "train.py is binary, and no Python source"),
     ],
-    ids=["empty", "byte order mark", "latin-1", "not utf-8", "unknown encoding", "binary"],
+    ids=["empty", "byte order mark", "latin-1", "not utf-8", "not utf-8 in a comment", "unknown encoding", "binary"],
 )
 def test_a_file_that_is_no_program_exits_2(project, content, said):
     (project.folder / "train.py").write_bytes(content)

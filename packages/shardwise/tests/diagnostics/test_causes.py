@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import replace
 
 import pytest
 
@@ -127,3 +128,44 @@ def test_each_gradient_is_summed_once_where_it_is_first_taken():
 @pytest.mark.parametrize("other", [{"backward": 2}, {"axis": "tp"}])
 def test_gradients_of_another_pass_or_axis_stay_apart(other):
     assert len(by_cause([unsummed(2, "p.grad", "SW112"), unsummed(3, "", "SW608", **other)])) == 2
+
+
+def untyped(line, op, claim, *, name="h", code="SW103"):
+    found = missed(line, op, name=name)
+    help = f'assert_type({name}, {{"tp": {claim}}}) where it is made'
+    return replace(found, code=code, message=f"nothing is known of {name}", help=(help,), fixes=(Fix(help, ()),))
+
+
+def test_uses_of_what_has_no_type_miss_one_annotation():
+    (found,) = by_cause([untyped(2, "relu", "R"), untyped(3, "sigmoid", "P"), untyped(4, "add", "V", code="SW207")])
+    assert found.message == "nothing is known of h; the same at 2 more places"
+    assert found.help == ('assert_type(h, {"tp": R}) where it is made',)
+    assert [place.code for place in found.places] == ["SW103", "SW103", "SW207"]
+    assert len(by_cause([untyped(2, "relu", "R"), untyped(3, "relu", "R", name="k")])) == 2
+
+
+def test_a_step_that_writes_the_value_is_not_made_before_each_use():
+    """Twice it would be summed twice."""
+    uses = [missed(2, "relu"), missed(3, "sigmoid")]
+    writes = [
+        replace(use, fixes=(Fix(use.help[0], (Insert(use.location, ("h = spmd.all_reduce(h)",)),)),)) for use in uses
+    ]
+    (found,) = by_cause(writes)
+    assert found.help == ('h = all_reduce(h, "tp", src=P, dst=R) once, before them (all-reduce in forward)',)
+    assert not found.fixes
+
+
+def test_in_a_lambda_nothing_is_assigned():
+    (found,) = by_cause(
+        [missed(2, "relu", function="f.<locals>.<lambda>"), missed(3, "relu", function="f.<locals>.<lambda>")]
+    )
+    assert found.help == ('all_reduce(h, "tp", src=P, dst=R) before each of them (all-reduce in forward)',)
+    ((first, second),) = [fix.edits for fix in found.fixes]
+    assert (first.location.line, second.location.line) == (2, 3)
+
+
+def test_what_a_repair_depends_on_is_said_of_all_places():
+    uses = [missed(2, "relu"), missed(3, "sigmoid")]
+    uses = [replace(use, help=(f"{use.help[0].partition(' (')[0]}, if they are addends",), fixes=()) for use in uses]
+    (found,) = by_cause(uses)
+    assert found.help == ('h = all_reduce(h, "tp", src=P, dst=R) once, before them, if they are addends',)

@@ -224,3 +224,45 @@ def test_a_step_may_have_further_arguments():
     source = HEAD + "g(y + x)\n"
     done = edited(source, [Wrap(at(source, "y + x"), "all_reduce", '"tp"', "P", "R", 'op="avg"')])
     assert done == HEAD + 'g(spmd.all_reduce(y + x, "tp", src=spmd.P, dst=spmd.R, op="avg"))\n'
+
+
+def wrapped(source: str, text: str) -> str | None:
+    return edited(source, [Wrap(at(source, text), "all_reduce", '"tp"', "P", "R")])
+
+
+def test_a_file_that_declares_another_encoding_may_have_names_in_it():
+    source = "# -*- coding: latin-1 -*-\n" + HEAD + "yé = g(é)\n"
+    assert wrapped(source, "é") is None  # it is a target, which no call can stand for
+    source = source.replace("yé", "y")
+    assert wrapped(source, "é") == source.replace("g(é)", 'g(spmd.all_reduce(é, "tp", src=spmd.P, dst=spmd.R))')
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n", ""])
+def test_line_ends_stay(end: str):
+    source = (HEAD + "z = g(y)").replace("\n", end or "\n") + end
+    done = edited(source, [Wrap(SourceLocation("a.py", 4, 4, 6, 7), "all_reduce", '"tp"', "P", "R")])
+    assert done == source.replace("g(y)", 'g(spmd.all_reduce(y, "tp", src=spmd.P, dst=spmd.R))')
+
+
+@pytest.mark.parametrize(
+    ("head", "call"),
+    [
+        # what one function imports, the others do not have
+        (HEAD + "def f():\n    import shardwise as sw\n", "spmd.all_reduce(y, 'tp', src=spmd.P, dst=spmd.R)"),
+        # a name that is bound again may be anything
+        (HEAD + "from shardwise import P, R\nR = 3\n", "spmd.all_reduce(y, 'tp', src=P, dst=spmd.R)"),
+        (HEAD + "spmd = None\n", "all_reduce(y, 'tp', src=P, dst=R)"),
+        (HEAD + "def f(spmd, P):\n    pass\n", "shardwise.all_reduce(y, 'tp', src=shardwise.P, dst=shardwise.R)"),
+    ],
+    ids=["function", "variable", "alias", "parameter"],
+)
+def test_our_names_are_said_where_they_mean_ours(head: str, call: str):
+    done = edited(head + "z = g(y)\n", [Wrap(at(head + "z = g(y)\n", "g(y)"), "all_reduce", "'tp'", "P", "R")])
+    assert done is not None
+    assert f"z = {call.replace('(y,', '(g(y),')}\n" in done
+
+
+@pytest.mark.parametrize("line", ["z = 1; td.all_reduce(y); x = 2\n", "if go: td.all_reduce(y)\n"])
+def test_a_call_that_shares_its_line_is_left_out(line: str):
+    source = HEAD + line
+    assert edited(source, [Remove(at(source, "td.all_reduce(y)"))]) == source.replace("td.all_reduce(y)", "pass")

@@ -15,10 +15,13 @@ from dataclasses import dataclass, replace
 
 from .excerpt import source_line
 from .finding import Finding
-from .fix import Edit, Fix, Wrap
+from .fix import Edit, Fix, Insert, Wrap
 from .source_location import Hop, Operand, SourceLocation
 
 _BEFORE = " before "
+_UNTYPED = ("SW103", "SW207")
+_ANNOTATED = re.compile(r"assert_type\(([\w.\[\]]+), ")
+_EXPRESSIONS = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _OFFENCES = {"SW115": "SW112"}
 """Codes that say of another place what the other code says: a pending sum that is read is taken for a complete one."""
 
@@ -52,7 +55,9 @@ def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _grouped(group: Sequence[Finding], key: object) -> Finding:
     if len(group) == 1 or not isinstance(key, tuple):
         return group[0]
-    return _gradients_together(group) if isinstance(key[-1], SourceLocation) else _together(group, key[-1])
+    if isinstance(key[-1], SourceLocation):
+        return _gradients_together(group)
+    return _untyped_together(group) if isinstance(key[-1], Operand) else _together(group, key[-1])
 
 
 def _causes(finding: Finding) -> list[tuple[object, ...]]:
@@ -61,11 +66,21 @@ def _causes(finding: Finding) -> list[tuple[object, ...]]:
         return []
     if finding.unsummed is not None:
         return [(finding.axis, finding.severity, finding.ranks, finding.unsummed.arrived)]
+    untyped = _untyped(finding)
+    if untyped is not None:
+        return [(finding.axis, finding.severity, finding.ranks, untyped)]
     where = (_OFFENCES.get(finding.code, finding.code), finding.axis, finding.severity)
     if not finding.help:
         return [(*where, finding.ranks, *_function(finding), finding.message)]
     missed = [_missed(finding, line) for line in finding.help]
     return [(*where, finding.ranks, one) for one in missed if one is not None and one.origin]
+
+
+def _untyped(finding: Finding) -> Operand | None:
+    """The operand of a finding that is about a type that says nothing of an axis: one annotation mends all its uses."""
+    found = next(filter(None, map(_ANNOTATED.match, finding.help)), None) if finding.code in _UNTYPED else None
+    known = (one for one in finding.operands if found is not None and one.name == found[1] and one.origin)
+    return next((Operand(one.name, one.type, origin=one.origin) for one in known), None)
 
 
 def _missed(finding: Finding, line: str) -> _Missed | None:
@@ -92,15 +107,29 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
             continue
         fixes = [_fix(finding, text) for finding, text in zip(group, [line, *lines], strict=True)]
         same = isinstance(common, _Missed) and (missed.name, missed.origin) == (common.name, common.origin)
-        here = same and len({_function(finding) for finding in group}) == 1
-        (shared if same else alike)[_help(line, missed, same, here)] = _edits(fixes, missed, first, here)
-    more = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
+        here = same and len({_function(finding) for finding in group}) == 1 and not _is_expression(first)
+        edits = _edits(fixes, missed, first, here)
+        if same and len(edits) > 1 and any(isinstance(edit, Insert) for edit in edits):
+            edits = ()  # a step that writes the value under its name is taken once, and where is for a person to say
+        (shared if same else alike)[_help(line, missed, same, here)] = edits
     help = {**shared, **alike}
+    made = tuple(Fix(line, edits, chosen) for line, edits in help.items() if edits)
+    return _told(group, "the same at", tuple(help), made)
+
+
+def _untyped_together(group: Sequence[Finding]) -> Finding:
+    """One finding for every use of what has no type for an axis: what the first of them needs is said of it once."""
+    return _told(group, "the same at", group[0].help, group[0].fixes)
+
+
+def _told(group: Sequence[Finding], said: str, help: tuple[str, ...], fixes: tuple[Fix, ...]) -> Finding:
+    """The first finding of a group, with the others as its further places."""
+    first, *others = group
     return replace(
         first,
-        message=f"{first.message}; the same at {more}",
-        help=tuple(help),
-        fixes=tuple(Fix(line, edits, chosen) for line, edits in help.items() if edits),
+        message=f"{first.message}; {said} {len(others)} more place{'' if len(others) == 1 else 's'}",
+        help=help,
+        fixes=fixes,
         alike=tuple(others),
         facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
         modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),
@@ -109,7 +138,7 @@ def _together(group: Sequence[Finding], common: object) -> Finding:
 
 def _gradients_together(group: Sequence[Finding]) -> Finding:
     """One finding for all that takes unsummed gradients: each of them is summed once, where it is first taken."""
-    first, *others = group
+    first = group[0]
     taken: dict[str, Finding] = {}
     for finding in group:
         if finding.unsummed is not None and finding.fixes:
@@ -124,16 +153,7 @@ def _gradients_together(group: Sequence[Finding]) -> Finding:
         for way in ways
     )
     help = tuple(dict.fromkeys((*(fix.help for fix in fixes), *(first.help if not also else ()))))
-    places = f"{len(others)} more place{'' if len(others) == 1 else 's'}"
-    return replace(
-        first,
-        message=f"{first.message}; the same sum is missing at {places}",
-        help=help or first.help,
-        fixes=fixes,
-        alike=tuple(others),
-        facts=tuple(dict.fromkeys(fact for finding in group for fact in finding.facts)),
-        modules=tuple(dict.fromkeys(module for finding in group for module in finding.modules)),
-    )
+    return _told(group, "the same sum is missing at", help or first.help, fixes)
 
 
 def _line_alike(finding: Finding, missed: _Missed) -> str | None:
@@ -154,15 +174,21 @@ def _function(finding: Finding) -> tuple[str, str]:
     return ("", "") if finding.location is None else (finding.location.file, finding.location.function)
 
 
+def _is_expression(finding: Finding) -> bool:
+    """Is the call made in a lambda or a comprehension, where nothing can be assigned?"""
+    return _function(finding)[1].rpartition(".")[2] in _EXPRESSIONS
+
+
 def _help(line: str, missed: _Missed, same: bool, here: bool) -> str:
     """``h = all_reduce(h, ...) once, before them (...)``; of what has no name of its own, around each use.
 
     ``here``  all uses are in one function.
     """
     step, _, rest = line.partition(_BEFORE)
-    effect = f" {rest[rest.index('(') :]}" if "(" in rest else ""
+    of, doubt, why = rest.partition(", if ")
+    effect = (f" {of[of.index('(') :]}" if "(" in of else "") + doubt + why
     if not same:
-        return f"{step}{_BEFORE}{rest.partition(' (')[0]}, and alike at the other places{effect}"
+        return f"{step}{_BEFORE}{of.partition(' (')[0]}, and alike at the other places{effect}"
     if here and missed.name.isidentifier():
         return f"{missed.name} = {step} once, before them{effect}"
     return f"{step}{_BEFORE}each of them{effect}"

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from .codes import CODES
 from .finding import Finding
 from .fix import Fix
+from .respelling import Instead, respelled
 from .source import location_of_traceback, user_location
 from .source_location import Operand, SourceLocation
 
@@ -32,6 +33,7 @@ class SpmdTypeError(RuntimeError):
 
     ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
     ``help``     remedies, each a call that can be pasted.
+    ``meant``    what the offending call may have meant instead of what it says; each is told as a remedy.
     ``axis``     the mesh axis at fault, where there is one.
     ``attached`` the finding that a boundary gave it, or None.
     ``finding``  the structured finding (location, operands, repairs): the attached one, else one made on first use from
@@ -53,13 +55,15 @@ class SpmdTypeError(RuntimeError):
         *,
         code: str = "SW905",
         help: tuple[str, ...] = (),
+        meant: tuple[Instead, ...] = (),
         axis: object = None,
         context: str | None = None,
         finding: Finding | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.help = tuple(help)
+        self.help = (*help, *(one.help for one in meant))
+        self.meant = tuple(meant)
         self.axis = axis
         self.context = context
         self.attached = finding
@@ -157,7 +161,7 @@ def attach(
         return error.attached
     if location is None:
         location = location_of_traceback(error.__traceback__) or user_location()
-    fixes = tuple(fixes)
+    fixes = (*respelled(location, error.meant), *fixes)
     first, *more = error.message.splitlines() or [""]
     finding = Finding(
         code=error.code if error.code in CODES else _FALLBACK,

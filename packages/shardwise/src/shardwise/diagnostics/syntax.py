@@ -159,6 +159,13 @@ def node_at(location: SourceLocation) -> ast.AST | None:
     return next((node for node in _candidates(file, span) if isinstance(node, ast.expr)), None)
 
 
+def location_in(location: SourceLocation, node: ast.expr | ast.stmt) -> SourceLocation:
+    """Where an expression or statement stands that is in the same file and function as ``location``."""
+    return SourceLocation(
+        location.file, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset, location.function
+    )
+
+
 def nodes_in(filename: str) -> list[ast.AST]:
     """Every expression and augmented assignment of a file, in no order."""
     file = _parsed(filename, None)

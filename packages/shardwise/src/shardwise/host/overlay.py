@@ -32,6 +32,11 @@ _ran: set[str] = set()
 """Files that ran in this process with other text than the disk has."""
 
 
+def is_of_library(file: str) -> bool:
+    """Is a file one of Python, or of an installed package?"""
+    return os.path.realpath(file).startswith(_LIBRARIES) or file.startswith(_LIBRARIES)
+
+
 def read_bytes(file: str) -> bytes:
     """What the program is to have for ``file``. Errors: OSError."""
     text = _texts().get(os.path.realpath(file))
@@ -64,7 +69,7 @@ def imports_overlaid() -> Iterator[None]:
             _show(file, text)
             _ran.add(file)
             return compiled(encoded(text), file)
-        if file.startswith(_LIBRARIES):
+        if is_of_library(file):
             return original(self, fullname)
         source = self.get_data(file)
         if active() is None and not has_number_calls(source):

@@ -9,11 +9,13 @@ import atexit
 import contextlib
 import difflib
 import importlib.util
+import io
 import linecache
 import multiprocessing.process
 import os
 import shlex
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -78,6 +80,7 @@ class Program:
             raise NoProgram(f"cannot read {self.path}: {(error.strerror or str(error)).lower()}") from None
         if b"\0" in source:
             raise NoProgram(f"{self.path} is binary, and no Python source")
+        _require_encoding(source, file)
         # Read now, for excerpts: the program may write over its own file.
         linecache.checkcache(file)
         linecache.getlines(file)
@@ -112,6 +115,23 @@ class Program:
             finally:
                 while handlers:
                     handlers.pop()()
+
+
+def _require_encoding(source: bytes, file: str) -> None:
+    """Refuse what ``python FILE`` refuses and ``compile`` does not: a comment that is no UTF-8. Errors: SyntaxError."""
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+    except SyntaxError:
+        encoding = "utf-8"  # what it declares is told by whoever compiles it
+    if encoding not in ("utf-8", "utf-8-sig"):
+        return
+    try:
+        source.decode()
+    except UnicodeDecodeError as error:
+        line, byte = source.count(b"\n", 0, error.start) + 1, source[error.start]
+        raise SyntaxError(
+            f"Non-UTF-8 code starting with '\\x{byte:02x}', but no encoding declared", (file, line, None, None)
+        ) from None
 
 
 def _why_no_file(path: str) -> str:

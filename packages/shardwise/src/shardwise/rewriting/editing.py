@@ -34,11 +34,11 @@ def edited(source: str, edits: Sequence[Edit]) -> str | None:
     try:
         context = Context(Source.of(source), module, spelling)
         made = [one for number, edit in enumerate(dict.fromkeys(edits)) for one in changes(context, edit, number)]
-        text = _applied(context.file.text, made)
-        ast.parse(text)
+        text = _applied(context.file.text, made).decode()
+        ast.parse(text)  # as text: bytes would be read in the encoding that they declare
     except (NoProgramError, SyntaxError):  # what is wrapped stood where only a name can stand
         return None
-    return spelling.imported(cst.parse_module(text.decode())).code
+    return spelling.imported(text)
 
 
 def _applied(text: bytes, made: Sequence[Change]) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import io
+import os
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,25 @@ class FileEdit:
 
     def write(self) -> None:
         """Put the new text into the file, or leave it as it is. Errors: OSError."""
-        write_whole(self.path, self.after.encode(_encoding(self.path.read_bytes())))
+        self._put(self.after)
+
+    def require_writable(self) -> None:
+        """Errors: OSError for a file that is read-only, or has another text than the one that was edited."""
+        if not (os.access(self.path, os.W_OK) and self.path.stat().st_mode & 0o222):  # the superuser may write anything
+            raise PermissionError(errno.EACCES, "it is read-only")
+        try:
+            same = read_source(self.path) == self.before
+        except UnicodeDecodeError:
+            same = False
+        if not same:
+            raise OSError(errno.ESTALE, "it has changed since it was read")
+
+    def undo(self) -> None:
+        """Put the text back that was before. Errors: OSError."""
+        self._put(self.before)
+
+    def _put(self, text: str) -> None:
+        write_whole(self.path, text.encode(_encoding(self.path.read_bytes())))
 
 
 def read_source(path: Path) -> str:

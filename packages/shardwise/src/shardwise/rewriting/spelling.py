@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ import libcst.matchers as matchers
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 from libcst.helpers import get_full_name_for_node
+
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Spelling:
         """``needed``  names of ours that the file may have to say."""
         names = _Bound()
         module.visit(names)
+        names.forget(_assigned(module.code))
         if names.alias is not None:
             return cls(f"{names.alias}.", None, set(), frozenset(names.ours))
         foreign = names.bound - names.ours
@@ -55,19 +59,19 @@ class Spelling:
         self.others[module] = name
         return name
 
-    def imported(self, module: cst.Module) -> cst.Module:
-        """``module`` with what was said imported, once."""
+    def imported(self, text: str) -> str:
+        """The source ``text`` with what was said imported, once."""
         wanted: list[tuple[str, str | None, str | None]] = [(other, None, name) for other, name in self.others.items()]
         if self.adds is not None:
             wanted.append((self.adds[0], None, self.adds[1]))
         elif not self.prefix:
             wanted += [("shardwise", name, None) for name in sorted(self.used)]
         if not wanted:
-            return module  # to look for the imports of a file takes long
+            return text  # to look for the imports of a file takes long
         context = CodemodContext()
         for home, name, alias in wanted:
             AddImportsVisitor.add_needed_import(context, home, name, alias)
-        return AddImportsVisitor(context).transform_module(module)
+        return AddImportsVisitor(context).transform_module(cst.parse_module(text)).code
 
 
 def module_name(module: cst.Module, wanted: str) -> str | None:
@@ -83,13 +87,40 @@ def module_name(module: cst.Module, wanted: str) -> str | None:
     return None
 
 
+def _assigned(source: str) -> set[str]:
+    """Names that a file binds otherwise than by an import, in whatever scope."""
+    nodes = list(ast.walk(ast.parse(source)))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return stored | arguments | {node.name for node in nodes if isinstance(node, _DEFINED)}
+
+
 class _Bound(cst.CSTVisitor):
-    """Names that a file binds, those that it has from shardwise, and what it calls the package."""
+    """Names that a file binds, those that all of it has from shardwise, and what it calls the package."""
 
     def __init__(self) -> None:
         self.bound: set[str] = set()
         self.ours: set[str] = set()
         self.alias: str | None = None
+        self._depth = 0
+
+    def forget(self, assigned: set[str]) -> None:
+        """Of these names it is not sure that they are still what was imported."""
+        self.ours -= assigned
+        if self.alias in assigned:
+            self.alias = None
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._depth += 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self._depth -= 1
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._depth += 1
+
+    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
+        self._depth -= 1
 
     def visit_Name(self, node: cst.Name) -> None:
         self.bound.add(node.value)
@@ -100,12 +131,12 @@ class _Bound(cst.CSTVisitor):
 
     def visit_Import(self, node: cst.Import) -> bool:
         for one in node.names:
-            if get_full_name_for_node(one.name) == "shardwise":
+            if get_full_name_for_node(one.name) == "shardwise" and not self._depth:
                 self.alias = one.evaluated_alias or "shardwise"
         return True
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         home = None if node.module is None else get_full_name_for_node(node.module)
-        if home == "shardwise" and not isinstance(node.names, cst.ImportStar):
+        if home == "shardwise" and not self._depth and not isinstance(node.names, cst.ImportStar):
             self.ours |= {one.evaluated_name for one in node.names if one.evaluated_alias is None}
         return True

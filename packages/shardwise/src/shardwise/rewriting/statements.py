@@ -168,9 +168,7 @@ class Source:
 
     def _without(self, statement: ast.stmt, body: list[ast.stmt]) -> tuple[int, int, str] | None:
         lines = self._lines_of(statement)
-        if lines is None:
-            return None
-        if len(body) == 1 and body is not self.tree.body:
+        if lines is None or (len(body) == 1 and body is not self.tree.body):
             return *self.span_of(statement), "pass"
         return *lines, ""
 

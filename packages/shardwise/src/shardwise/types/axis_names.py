@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.respelling import Instead
 
 from .aliases import Axis
 
@@ -21,6 +22,8 @@ class _Local(threading.local):
     scopes: Scopes = ()
 
 
+_FEW = 4
+"""Axes of a mesh, up to which each is offered in the place of a name that is like none."""
 _local = _Local()
 _of_any_mesh: set[str] = set()
 
@@ -63,7 +66,12 @@ def _unknown_name(name: str, scopes: Scopes) -> SpmdTypeError:
     listed = f"its axes are {', '.join(map(repr, known))}" if known else "its axes have no names"
     hidden = any(name in outer for outer in scopes[1:])
     note = f"; note: an outer mesh has {name!r}, but the current mesh hides it" if hidden else ""
-    help = tuple(f"did you mean {close!r}" for close in difflib.get_close_matches(name, known, 1))
+    message = f"the current mesh has no axis named {name!r}; {listed}{note}"
     if name in _of_any_mesh:  # it is spelled right
         help = (f"with set_current_mesh(...): around this line, with the mesh that has {name!r}",)
-    return SpmdTypeError(f"the current mesh has no axis named {name!r}; {listed}{note}", code="SW902", help=help)
+        return SpmdTypeError(message, code="SW902", help=help)
+    close = difflib.get_close_matches(name, known, 1)
+    meant = [Instead(f"did you mean {one!r}", repr(name), f'"{one}"') for one in close if one.isidentifier()]
+    if not meant and len(known) <= _FEW:
+        meant = [Instead(f"{one!r} in its place, if that is meant", repr(name), f'"{one}"') for one in known]
+    return SpmdTypeError(message, code="SW902", meant=tuple(meant))

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError, shown
+from shardwise.diagnostics.respelling import Instead
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,5 +343,9 @@ def resolve_dim(shard: Shard, ndim: int) -> int:
     """The dim of ``shard`` counted from the front, for a tensor of ``ndim`` dims. Errors: SW132 if out of range."""
     dim = shard.dim + ndim if shard.dim < 0 else shard.dim
     if not 0 <= dim < ndim:
-        raise SpmdTypeError(f"{shard} names a dim that a tensor with ndim {ndim} does not have", code="SW132")
+        last = f"S({ndim - 1})"
+        meant = (Instead(f"{last}, its last dim, if that is meant", repr(shard), f"spmd.{last}"),) if ndim else ()
+        raise SpmdTypeError(
+            f"{shard} names a dim that a tensor with ndim {ndim} does not have", code="SW132", meant=meant
+        )
     return dim

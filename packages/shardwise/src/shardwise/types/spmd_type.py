@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, SpmdValueError, shown
+from shardwise.diagnostics.respelling import Instead
 
 from .aliases import AxisMapping, DeviceMeshAxis, PerMeshAxisSpmdTypesArg
 from .placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard, V
@@ -67,11 +68,18 @@ class SpmdType(Pictured):
     def _check_spec_axis(self, axis: DeviceMeshAxis) -> None:
         placement = dict(self.local_type.items()).get(axis, V)
         if placement is not V and not isinstance(placement, Shard):
-            raise SpmdTypeError(
-                f"the partition spec shards a dim over {axis!r}, but {axis!r} is given as {placement}; "
-                f"an axis that shards is V",
-                code="SW131",
-            )
+            raise spec_contradicted(axis, placement)
+
+
+def spec_contradicted(axis: object, placement: object) -> SpmdTypeError:
+    """The error for an axis that a partition spec shards over, and that is given as ``placement`` beside it."""
+    said = repr(axis)
+    help = f"{said}: V beside the spec, if it shards that dim"
+    return SpmdTypeError(
+        f"the partition spec shards a dim over {said}, but {said} is given as {placement}; an axis that shards is V",
+        code="SW131",
+        meant=(Instead(help, repr(placement), "spmd.V", beside=said),) if isinstance(axis, str) else (),
+    )
 
 
 def check_placement(axis: object, placement: object) -> None:

@@ -216,7 +216,7 @@ def _not_admitted(exchange: Exchange, name: str, one: MeshAxis, place: Placement
         return replace(said, code="SW210", facts=(fact,), help=(way,))
     if place is P:
         fact = f"every rank would hand in its own addend of {name}, and the sum is never made"
-        way = f"all_reduce({name}, {axis_argument(one)}, src=P, dst=R) first"
+        way = f"all_reduce({name}, {axis_argument(one)}, src=P, dst=R) before {op}"
         return replace(said, code="SW210", facts=(fact,), help=(way,))
     alone = (f"use {name} as it is, without {op}",)
     if not place.is_equal:

@@ -8,6 +8,7 @@ destination follow, through the alias cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +18,11 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.gradient_content import is_foreign
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, inherit, owner_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.fixes.writes import equal_before_write, made_anew
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import Provenance, forget_memory, set_part, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import base_of
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import UNKNOWN, Placement, R
@@ -189,6 +192,11 @@ def _refuse(
             if tensor.requires_grad and result.is_varying(axis)
             else ()
         ),
-        help=(f"make a new tensor, without {op}, if it is meant to be {new!r} from here on",),
     )
+    anew = f"make a new tensor, without {op}, if it is meant to be {new!r} from here on"
+    fixes = (
+        *(equal_before_write(located, axis, before.get(axis)) if isinstance(axis, MeshAxis) else ()),
+        *made_anew(located, anew),
+    )
+    said = replace(said, help=tuple(dict.fromkeys((*(fix.help for fix in fixes), anew))), fixes=fixes)
     report(session, located, said, axis, operands=located.shown(axis))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,12 +30,22 @@ def require_writable(option: str, file: str | Path | None, begins: bytes) -> Non
 
 
 def write_edits(edits: Iterable[FileEdit]) -> None:
-    """Change the files. A usage error for one that cannot be written, which is left as it is."""
-    for edit in edits:
-        try:
+    """Change the files. A usage error if one of them cannot be written, or is another by now; then all are left."""
+    written: list[FileEdit] = []
+    edits = list(edits)
+    edit = None
+    try:
+        for edit in edits:
+            edit.require_writable()
+        for edit in edits:
             edit.write()
-        except OSError as error:
-            raise click.UsageError(f"cannot write {edit.path}: {error.strerror}; it is as it was") from error
+            written.append(edit)
+    except OSError as error:
+        for one in written:
+            with contextlib.suppress(OSError):
+                one.undo()
+        left = "it is as it was" if len(edits) == 1 else "all files are as they were"
+        raise click.UsageError(f"cannot write {edit and edit.path}: {error.strerror}; {left}") from error
 
 
 def _has_other_content(file: Path, begins: bytes) -> bool:

@@ -7,8 +7,10 @@ from what is offered first; every one is checked, and what is clean is compared 
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from typing import Protocol
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Edit, Fix
 from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.overlay import is_of_library
 from shardwise.rewriting.editing import edited
 from shardwise.rewriting.file_edit import FileEdit, read_source
 
@@ -78,12 +81,29 @@ class _State:
 
 def candidates(result: RunResult) -> list[tuple[Finding, tuple[Fix, ...]]]:
     """The errors whose repairs are edits of files, with these."""
+    home = os.path.dirname(os.path.realpath(result.script)) if result.script.endswith(".py") else ""
+    folders = tuple(f"{folder.rstrip(os.sep)}{os.sep}" for folder in (os.path.realpath(os.getcwd()), home) if folder)
+    editable = functools.cache(functools.partial(_is_editable, folders))
     found = []
     for finding in result.errors:
-        fixes = tuple(fix for fix in _fixes(finding) if all(Path(edit.location.file).is_file() for edit in fix.edits))
+        fixes = tuple(fix for fix in _fixes(finding) if all(editable(edit.location.file) for edit in fix.edits))
         if fixes:
             found.append((finding, fixes))
     return found
+
+
+def _is_editable(folders: tuple[str, ...], file: str) -> bool:
+    """Is it a file of the program, which lies in one of the folders, and not of a package that is installed there?
+
+    And one whose text can be read.
+    """
+    if is_of_library(file) or not os.path.realpath(file).startswith(folders):
+        return False
+    try:
+        read_source(Path(file))
+    except (OSError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def _fixes(finding: Finding) -> Iterator[Fix]:

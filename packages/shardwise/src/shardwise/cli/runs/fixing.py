@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import click
 
-from shardwise.diagnostics.finding import location_text
+from shardwise.diagnostics.finding import location_text, shown_path
 from shardwise.diagnostics.formats import from_json
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.printing.printable import safe_str
@@ -125,7 +125,12 @@ def ask(offered: Sequence[Trial]) -> Trial | None:
 def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) -> Iterator[str]:
     """What the trials came to, as text."""
     if not candidates(result):
-        yield "no fix: none of the repairs is an edit that can be made without knowing more than the program says"
+        files = {edit.location.file for finding in result.errors for fix in finding.fixes for edit in fix.edits}
+        if files:
+            listed = ", ".join(sorted(shown_path(file, root) for file in files))
+            yield f"no fix: the repairs are edits of what is no file of the program: {listed}"
+        else:
+            yield "no fix: none of the repairs is an edit that can be made without knowing more than the program says"
         return
     last = tried[-1] if tried else None
     if last is not None and last.is_proven:

@@ -7,4 +7,5 @@ annotations                annotations, declarations
 pending sums and losses    pending_sums, losses
 gradients                  gradient_sums, gradient_scales, scales, norms, buckets
 calls                      collective_calls, waits, random_draws
+what is written in place   writes
 """

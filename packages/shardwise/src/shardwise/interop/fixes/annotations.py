@@ -9,13 +9,14 @@ import torch
 
 from shardwise.diagnostics.fix import Edit, Fix, Insert, Rewrite, Wrap
 from shardwise.diagnostics.source_location import Hop, SourceLocation
+from shardwise.diagnostics.syntax import location_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 
 from ..calls.located_call import LocatedCall, provenance
 from ..torch_compat import no_torch_function
 from .collective_calls import typed_call
-from .expressions import call_at, callee, is_path, location_in, node_text_is
+from .expressions import call_at, callee, is_path, node_text_is
 
 _ANNOTATIONS = ("assert_type", "assert_local_type")
 

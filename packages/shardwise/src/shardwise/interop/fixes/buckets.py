@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from shardwise.diagnostics.fix import Fix, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import loop_over, nodes_in
+from shardwise.diagnostics.syntax import location_in, loop_over, nodes_in
 
-from .expressions import callee, location_in, text_of
+from .expressions import callee, text_of
 
 
 def buckets_met(location: SourceLocation | None) -> tuple[Fix, ...]:

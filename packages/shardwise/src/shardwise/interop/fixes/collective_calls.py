@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from shardwise.diagnostics.fix import Argument, Fix, Insert, Rewrite, Wrap
 from shardwise.diagnostics.source_location import Hop, SourceLocation
-from shardwise.diagnostics.syntax import last_assigned
+from shardwise.diagnostics.syntax import last_assigned, location_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import TensorType
 
 from ..calls.located_call import LocatedCall
-from .expressions import call_at, group_argument, is_path, keyword_of, location_in, text_of
+from .expressions import call_at, group_argument, is_path, keyword_of, text_of
 
 _STEP = re.compile(r"(\w+)\(([^,()]+), src=([\w()]+), dst=([\w()]+)\)(?: |$)")
 """A transition whose operand is left out: ``convert("tp", src=R, dst=S(0)) to keep one piece per rank``."""

@@ -115,13 +115,6 @@ def callee(location: SourceLocation, call: ast.Call) -> str:
     return text_of(location, call.func).rpartition(".")[2]
 
 
-def location_in(location: SourceLocation, node: ast.expr | ast.stmt) -> SourceLocation:
-    """Where an expression or statement stands that is in the same file and function as ``location``."""
-    return SourceLocation(
-        location.file, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset, location.function
-    )
-
-
 def text_of(location: SourceLocation, node: ast.AST) -> str:
     """How the program writes an expression in the file of ``location``."""
     return source_of(node, location.file)

@@ -10,13 +10,13 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.fix import Argument, Edit, Fix, Remove, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import nodes_in
+from shardwise.diagnostics.syntax import location_in, nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import Power
 
 from ..autograd.gradient_origin import arrival
 from ..calls.located_call import provenance
-from .expressions import call_at, callee, group_argument, is_size, keyword_of, location_in, ranks_of, text_of
+from .expressions import call_at, callee, group_argument, is_size, keyword_of, ranks_of, text_of
 
 _MOST_OFFERED = 4
 _DIVIDES = ("div_", "div", "true_divide")

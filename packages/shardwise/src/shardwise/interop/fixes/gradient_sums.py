@@ -11,7 +11,7 @@ import torch
 
 from shardwise.diagnostics.fix import Fix, Insert, Leave, Remove, Replace, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import in_loop_of, loop_over, nodes_in
+from shardwise.diagnostics.syntax import in_loop_of, location_in, loop_over, nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.tensor_type import Exponent
@@ -27,7 +27,6 @@ from .expressions import (
     group_argument,
     is_path,
     keyword_of,
-    location_in,
     parameter_expressions,
     ranks_of,
     tensors_of_expression,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from shardwise.diagnostics.fix import Fix, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.diagnostics.syntax import location_in
 
-from .expressions import call_at, callee, location_in
+from .expressions import call_at, callee
 
 COUNTED_ONCE = "shardwise.train.clip_grad_norm_ or grad_norm, which count every element once on any mesh"
 """The help where gradients that are split meet a norm that each rank has of its own."""

@@ -9,7 +9,7 @@ import torch
 
 from shardwise.diagnostics.fix import Fix, Rewrite, Wrap
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import last_assigned, node_at, returned_by
+from shardwise.diagnostics.syntax import last_assigned, location_in, node_at, returned_by
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import I, P, R, V
@@ -17,7 +17,7 @@ from shardwise.types.tensor_type import TensorType
 
 from ..calls.located_call import LocatedCall, provenance
 from ..torch_compat import no_torch_function
-from .expressions import call_at, callee, is_path, keyword_of, location_in, text_of
+from .expressions import call_at, callee, is_path, keyword_of, text_of
 
 _PARTED = ("chunk", "tensor_split")
 _NOT_MADE = ("assert_type", "assert_local_type")
@@ -38,7 +38,8 @@ def summed_where_made(located: LocatedCall, position: int, axis: MeshAxis, dst: 
         if used is None or (made.file, made.function) == (used.file, used.function):
             return ()
         step = f"{axis_argument(axis)}, src=P, dst={dst})"
-        help = f"all_reduce({callee(made, call)}(...), {step} in {made.function}, which makes {name}{doubt}"
+        where = f"in line {made.line}" if made.function == "<module>" else f"in {made.function}"
+        help = f"all_reduce({callee(made, call)}(...), {step} {where}, which makes {name}{doubt}"
         return (Fix(help, (Wrap(made, "all_reduce", axis_argument(axis), "P", dst),), choice=bool(doubt)),)
     return ()
 

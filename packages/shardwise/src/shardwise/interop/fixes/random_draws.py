@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from shardwise.diagnostics.fix import Fix, Rewrite, Within
 from shardwise.diagnostics.source import is_internal, user_frame
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import nodes_in
+from shardwise.diagnostics.syntax import location_in, nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 
-from .expressions import callee, keyword_of, location_in, node_text_is, text_of
+from .expressions import callee, keyword_of, node_text_is, text_of
 
 
 def seeded_by_rank() -> tuple[str, int] | None:

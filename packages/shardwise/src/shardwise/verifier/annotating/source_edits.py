@@ -69,7 +69,7 @@ def with_annotations(source: str, annotations: Sequence[Annotation]) -> EditedSo
         except CannotPlace:
             missed.append(annotation)
     if not edits.is_empty:
-        return EditedSource(spelling.imported(wrapper.module.visit(edits)).code, tuple(missed))
+        return EditedSource(spelling.imported(wrapper.module.visit(edits).code), tuple(missed))
     return EditedSource(source, tuple(missed))
 
 
