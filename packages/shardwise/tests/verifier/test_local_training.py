@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -110,3 +111,35 @@ def test_pieces_that_differ_before_the_first_step_are_no_copies_that_drift(enter
 
 def _with(digest: str) -> Record:
     return Record(Key("gradient", "weight", None), UNTYPED, "", None, digest=digest.encode())
+
+
+WORKERS = 4
+
+
+def workers(mesh: Any, *, counted: int = WORKERS) -> None:
+    """Workers that train copies of a model are dealt out to the ranks, and an outer step takes their mean."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    outer = torch.optim.SGD(model.parameters(), lr=0.7)
+    copies = [(worker, copy.deepcopy(model)) for worker in range(rank, WORKERS, size)]
+    optimizers = [torch.optim.SGD(own.parameters(), lr=0.1) for _, own in copies]
+    for round_ in range(2):
+        for (worker, own), inner in zip(copies, optimizers, strict=True):
+            own.load_state_dict(model.state_dict())
+            for step in range(2):
+                seed = 100 * worker + 10 * round_ + step
+                inner.zero_grad()
+                own(torch.randn(4, 4, generator=torch.Generator().manual_seed(seed))).square().mean().backward()
+                inner.step()
+        for name, parameter in model.named_parameters():
+            moved = sum(parameter.detach() - own.get_parameter(name).detach() for _, own in copies)
+            dist.all_reduce(moved)
+            parameter.grad = moved / counted
+        outer.step()
+
+
+def test_copies_of_a_model_that_ranks_share_out_are_no_replicas():
+    verdict = verify(workers, {"dp": 2}, strict=False)
+    assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
+    assert verdict.numbers.disagreements == ()

@@ -268,3 +268,39 @@ def test_a_copy_that_follows_the_model_is_compared_too(tmp_path):
     wrong = verdict_on(tmp_path, TEACHER.replace("{weight}", "0.3 / (1 + rank)"))
     assert wrong.exit_code is ExitCode.FINDINGS, str(wrong)
     assert {"0.weight (2)", "2.bias (2)"} <= {one.key.name for one in wrong.numbers.disagreements}
+
+
+OWNER = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+for step in range(2):
+    model(torch.randn(8, 4).chunk(world)[rank]).square().mean().backward()
+    for at, parameter in enumerate(model.parameters()):
+        owner = at % world
+        dist.reduce(parameter.grad, dst=owner)
+        with torch.no_grad():
+            if rank == owner:
+                parameter.sub_(parameter.grad, alpha=0.1 / {divisor})
+        dist.broadcast(parameter.data, src=owner)
+    if step == 0:
+        model.zero_grad()
+"""
+
+
+@pytest.mark.processes
+def test_gradients_that_only_their_owner_needs_are_judged_by_the_parameters(tmp_path):
+    verdict = verdict_on(tmp_path, OWNER.replace("{divisor}", "world"))
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert "4 gradients that no optimizer of torch has taken ended otherwise than on one rank" in str(verdict)
+
+
+@pytest.mark.processes
+def test_where_the_owner_steps_too_far_the_parameters_tell(tmp_path):
+    verdict = verdict_on(tmp_path, OWNER.replace("{divisor}", "1"))
+    assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)

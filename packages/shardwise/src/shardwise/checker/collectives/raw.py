@@ -37,7 +37,7 @@ from shardwise.types.tensor_type import TensorType
 from ..diagnosis.collective_findings import unknown_collective
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
-from ..parts.passed_pieces import note_passed
+from ..parts.passed_pieces import note_made_equal, note_passed
 from ..parts.row_orders import order_of, set_order
 from ..parts.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
@@ -62,6 +62,7 @@ _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single":
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _MESSAGES = ("isend", "irecv")
 _BETWEEN_TWO = (*_MESSAGES, "send", "recv")
+_SENDING_TO_ALL = ("broadcast", "all_gather_into_tensor")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -180,6 +181,8 @@ def _arrivals(
         note_reduced(exchange.axis, sent[0], given)
     order = () if session.local else order_after(session, exchange, sent, types, given)
     arrivals = _receipts(session, exchange, sent, types, received)
+    if exchange.name in _SENDING_TO_ALL:
+        note_made_equal(session, exchange.axis, received)
     if row.name in ("all_gather", "all_to_all") and not session.local and types:
         note_gathered(session, exchange, sent, received)
     for tensor in received if row.sent != row.received else ():

@@ -42,6 +42,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..diagnosis.collective_findings import wrong_shard_dim
 from ..diagnosis.function_findings import backward_line, misfit, never_waited, not_partner, scaled, shown_function
 from ..state.session import CheckSession
+from .open_readings import note_neighbours, read_openly
 
 _TELLING = (
     "all_reduce",
@@ -92,12 +93,15 @@ def probed(session: CheckSession, cls: type, args: Sequence[object], run: Callab
         return results
     if entry.axis is not None:
         session.note_exchange(entry.axis, before)
+    note_neighbours(session, cls, args, before)
     floats: list[Any] = [leaf for leaf in tree_leaves(results) if _is_float(leaf)]
     ndims = [leaf.ndim for leaf in floats]
     key = ("types", *key, *ndims)
     if key not in session.probed:
         session.probed[key] = _types(session, cls, args, entry, before, ndims)
     types = session.probed[key]
+    if types is not None and entry.axis is not None:
+        types = read_openly(session, entry, entry.axis, args, types)
     session.checked += types is not None
     origin = Origin(user_site(), f"made by {cls.__name__} here")
     for leaf, type in zip(floats, types or (), strict=False):

@@ -61,6 +61,22 @@ def sums_behind(loss: torch.Tensor, axis: object) -> list[SumInPlace] | None:
     return found
 
 
+def has_sums_behind(loss: torch.Tensor, axis: object) -> bool:
+    """Is there any such sum behind ``loss``?"""
+    with no_torch_function():
+        pending = _start(loss)
+        seen = set(pending)
+        while pending:
+            node: Any = pending.pop()
+            passage = getattr(node, "passage", None)
+            if passage is not None and passage.axis is axis and passage.sums_addends:
+                return True
+            following = {one for one, _ in node.next_functions if one is not None} - seen
+            seen |= following
+            pending += following
+    return False
+
+
 def _start(root: Any) -> list[object]:
     node = root.grad_fn if isinstance(root, torch.Tensor) else root.node
     return [] if node is None else [node]

@@ -64,7 +64,7 @@ def running(
     """Give the gradients of ``reached`` their types when the block, a backward pass, is over."""
     pairs = [(root, seed) for root, seed in zip_longest(roots, seeds) if isinstance(root, torch.Tensor)]
     this = BackwardPass(roots=[root for root, _ in pairs])
-    this.scale = root_scale(this.roots, [seed for _, seed in pairs])
+    this.scale = root_scale(session, this.roots, [seed for _, seed in pairs])
     scale_lost.collect(session, this.roots, [axis for axis, exponent in this.scale.items() if exponent is None])
     if session.in_flight:
         for variable in reached:

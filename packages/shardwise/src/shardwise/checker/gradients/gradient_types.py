@@ -33,12 +33,13 @@ from shardwise.interop.tensors.tagging import (
     type_of,
 )
 from shardwise.mesh.entry import current_entry
-from shardwise.types.placement import UNKNOWN, P, Placement, V
+from shardwise.types.placement import UNKNOWN, P, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..state.session import CheckSession
 from ..writes.gradient_writes import into_gradient
 from ..writes.write_destination import write
+from .autograd_graph import has_sums_behind, sums_behind
 
 NOWHERE: Final[Mapping[Any, Exponent]] = MappingProxyType({})
 """The scale of a root of which nothing is known."""
@@ -91,8 +92,13 @@ def dual(type: TensorType, root: Mapping[object, Exponent] = NOWHERE) -> TensorT
     return gradient.with_scale({axis: _sum_of(root.get(axis), gradient.exponent(axis)) for axis in gradient.axes})
 
 
-def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> dict[object, Exponent]:
-    """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them."""
+def root_scale(
+    session: CheckSession, roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()
+) -> dict[object, Exponent]:
+    """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them.
+
+    A loss that is equal on all ranks is counted on each of them, where a wrapper averages what they make of it.
+    """
     scale: dict[Any, Exponent] = {}
     mesh = current_entry()
     mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
@@ -106,9 +112,19 @@ def root_scale(roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()) -> d
         for axis in type.axes:
             seeded = 0 if plain else given.exponent(axis)
             own = type.is_varying(axis) and axis not in mapped
-            exponent = None if own else _sum_of(type.exponent(axis), seeded)
+            repeated = _times_counted(root, axis) if axis in session.averaged and type.get(axis) is R else 0
+            exponent = None if own else _sum_of(type.exponent(axis), _sum_of(seeded, repeated))
             scale[axis] = exponent if scale.get(axis, exponent) == exponent else None
     return scale
+
+
+def _times_counted(loss: torch.Tensor, axis: object) -> Exponent:
+    """How often gradients count a loss that is equal on all ranks: on each of them, but where it is a sum of which
+    autograd knows nothing, so that each rank starts from its own addend.
+    """
+    if sums_behind(loss, axis) is not None:
+        return 0
+    return None if has_sums_behind(loss, axis) else 1
 
 
 def _sum_of(one: Exponent, other: Exponent) -> Exponent:

@@ -21,7 +21,7 @@ from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
 from shardwise.mesh.entry import current_entry
-from shardwise.types.placement import R, V
+from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import Exponent, Ground
 
 from ..diagnosis.loss_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
@@ -29,6 +29,7 @@ from ..state.session import CheckSession
 from .autograd_graph import leaves_of, sums_behind
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
 
+_OF_GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 _losses: Any = WeakIdKeyDictionary()
 """Roots of which backward has started with a gradient of 1."""
 
@@ -48,29 +49,41 @@ def backward(session: CheckSession, func: TorchFunction, args: Arguments, kwargs
 
 
 def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
-    """``torch.autograd.grad``: its results have the duals of the inputs' types."""
-    given = dict(zip(("outputs", "inputs", "grad_outputs"), args, strict=False)) | dict(kwargs)
+    """``torch.autograd.grad``: its results have the duals of the inputs' types.
+
+    What is derived once more is part of each rank's own loss, as the inner steps of MAML are: no addend of a gradient.
+    """
+    given = dict(zip(_OF_GRAD, args, strict=False)) | dict(kwargs)
     inputs = _as_list(given.get("inputs"))
     check_roots(session, given.get("outputs"), given.get("grad_outputs"), inputs=inputs, op="grad")
     results = func(*args, **kwargs)
     outputs = [one for one in _as_list(given.get("outputs")) if isinstance(one, torch.Tensor)]
-    type_gradients(inputs, results, root=root_scale(outputs, _as_list(given.get("grad_outputs"))))
+    scale = root_scale(session, outputs, _as_list(given.get("grad_outputs")))
+    types = [type_of(output) for output in outputs] if given.get("create_graph") else []
+    varying = {axis for type in types for axis in (*type.varying_axes, *(() if session.local else type.partial_axes))}
+    type_gradients(inputs, results, varying, scale, own=V if session.local else UNKNOWN)
     return results
 
 
 def type_gradients(
-    inputs: object, results: object, varying: Collection[object] = (), root: Mapping[object, Exponent] = NOWHERE
+    inputs: object,
+    results: object,
+    varying: Collection[object] = (),
+    root: Mapping[object, Exponent] = NOWHERE,
+    *,
+    own: Placement = V,
 ) -> None:
     """Give gradients the duals of their inputs' types; along the axes ``varying`` they are each rank's own.
 
     ``root``  the scale of what is derived, by axis.
+    ``own``   the placement of what is each rank's own.
     """
     for x, result in zip(_as_list(inputs), _as_list(results), strict=False):
         type = type_of(x) if isinstance(x, torch.Tensor) else None
         if isinstance(result, torch.Tensor) and type is not None and type.axes:
-            own = {axis: V for axis in varying if axis in type}
             gradient = dual(type, root)
-            told = gradient.with_placements(own) if gradient.axes else gradient
+            apart = {axis: own for axis in varying if axis in type and (own is V or type.get(axis).is_equal)}
+            told = gradient.with_placements(apart) if gradient.axes else gradient
             set_tag(result, Tag(told, GradientOrigin(user_site(), x)))
 
 

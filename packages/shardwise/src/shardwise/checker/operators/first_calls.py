@@ -22,6 +22,7 @@ from ..parts.micro_batches import CUTTING, CuttingCall, cut_of
 from ..parts.own_positions import SUBTRACTING, follow, moves
 from ..parts.passed_pieces import refuse_unless_passed
 from ..parts.rank_branches import is_added_by_number
+from ..parts.residuals import DIFFERENCES, is_residual
 from ..parts.varying_lengths import carry
 from ..propagation.results import origin_of_result, tag_results
 from ..state.call_log import log_result, typed_shape
@@ -94,7 +95,9 @@ class FirstCalls:
         elif self._cuts and outcome.refusals:
             amended = cut_of(session, op, args, kwargs, outcome)
         if outcome.refusals:
-            if not (session.compared and is_added_by_number(session, outcome)):
+            told = session.compared and is_added_by_number(session, outcome)
+            told = told or (op.rule.op in DIFFERENCES and is_residual(session, values, outcome))
+            if not told:
                 refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())

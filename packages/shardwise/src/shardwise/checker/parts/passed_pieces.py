@@ -1,8 +1,10 @@
-"""Pieces that are passed on in a ring: what a rank computes with its own piece is one of many addends, and no mistake.
+"""Findings that later calls may take back: of pieces that are passed on in a ring, of parameters that are sent to all.
 
 In ring attention a rank's queries meet its own keys before they meet those of the others. At that line the two are
 shards of different dims over one axis; that the keys are sent on to the neighbour, before or after, tells it from a
 program that has forgotten the others. What comes of it has no type, and that is listed.
+
+A parameter that only its owner steps varies from then on; that it is broadcast, or gathered, makes it equal again.
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ _LOST = "the type of what is computed with one piece of a ring after the other"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenFindings:
-    """Findings that stand unless memory with one of these keys is passed on along the axis."""
+    """Findings that stand unless memory with one of these keys is passed on along the axis, or ``to_all`` ranks there.
+
+    ``lost``  what is listed in their place then; empty: nothing.
+    """
 
     axis: MeshAxis
     keys: frozenset[int]
     findings: Sequence[Finding] = ()
+    to_all: bool = False
+    lost: str = _LOST
 
 
 def refuse_unless_passed(
@@ -70,14 +77,31 @@ def _awaited(outcome: Outcome, values: Iterable[object]) -> OpenFindings | None:
     return OpenFindings(axis, frozenset(map(storage_key, cut)))
 
 
+def stands_unless_sent(session: CheckSession, axis: object, tensor: torch.Tensor, findings: Sequence[Finding]) -> None:
+    """``findings`` are about ``tensor``, which varies along ``axis``: they stand unless all ranks get one of theirs."""
+    if isinstance(axis, MeshAxis):
+        keys = frozenset((storage_key(tensor),))
+        session.open_findings.append(OpenFindings(axis, keys, findings, to_all=True, lost=""))
+
+
 def note_passed(session: CheckSession, axis: MeshAxis, sent: Iterable[torch.Tensor]) -> None:
     """``sent`` goes to a neighbour along ``axis``; findings that only waited for that are withdrawn."""
     keys = {storage_key(x) for x in sent}
     session.passed_on |= {(axis, key) for key in keys}
-    for ring in list(session.open_findings):
-        if ring.axis == axis and not ring.keys.isdisjoint(keys):
-            session.open_findings.remove(ring)
+    _withdraw(session, axis, keys, to_all=False)
+
+
+def note_made_equal(session: CheckSession, axis: MeshAxis, received: Iterable[torch.Tensor]) -> None:
+    """All ranks of ``axis`` have the same in ``received`` from here on."""
+    if session.open_findings:
+        _withdraw(session, axis, {storage_key(x) for x in received}, to_all=True)
+
+
+def _withdraw(session: CheckSession, axis: MeshAxis, keys: set[int], *, to_all: bool) -> None:
+    for one in list(session.open_findings):
+        if one.axis == axis and one.to_all is to_all and not one.keys.isdisjoint(keys):
+            session.open_findings.remove(one)
             if session.collector is not None:
-                session.collector.withdraw(ring.findings)
-            for finding in ring.findings:
-                session.lose(_LOST, finding.location)
+                session.collector.withdraw(one.findings)
+            for finding in one.findings if one.lost else ():
+                session.lose(one.lost, finding.location)

@@ -101,7 +101,7 @@ def _wrap_derivative(plain: Callable[..., object]) -> object:
         # A constant is what its use needs: here an invariant, of which every rank computes the same derivative.
         if not all(type_of(x).ground.is_constant for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)):
             check_roots(session, outputs, grad_outputs, lists=True)
-        scale = root_scale(tree_leaves(outputs), tree_leaves(grad_outputs))
+        scale = root_scale(session, tree_leaves(outputs), tree_leaves(grad_outputs))
         if grad_outputs is None:
             types = [type_of(output) for output in outputs]
             varying = {axis for type in types for axis in type.varying_axes}

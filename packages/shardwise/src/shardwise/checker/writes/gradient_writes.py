@@ -19,6 +19,8 @@ from shardwise.interop.torch_compat import no_torch_function, storage_of
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
+from ..state.session import CheckSession
+
 OVERWRITING = ("copy_", "zero_", "fill_")
 
 
@@ -40,6 +42,18 @@ def overwritten(
     if not result.axes or result.ground is not Ground.ABSENT:
         return UNKNOWN_TYPE
     return into_gradient(owner_of(tensor), tag.type_for(tensor), result)
+
+
+def summed_by_hand(session: CheckSession, tensor: torch.Tensor, result: TensorType) -> TensorType | None:
+    """The type of a gradient that takes in what neighbours have sent of theirs, as in a ring; None for other writes.
+
+    Nothing is known of what has arrived, so whether the sum is complete now is known no more either.
+    """
+    if not session.addends_sent or tensor.requires_grad or gradient_origin(tag_of(tensor)) is None:
+        return None
+    before = type_of(tensor)
+    arrived = [axis for axis in session.addends_sent if axis in before and result.get(axis) is UNKNOWN]
+    return before.with_placements(dict.fromkeys(arrived, UNKNOWN)) if arrived else None
 
 
 def into_gradient(parameter: torch.Tensor | None, before: TensorType, written: TensorType) -> TensorType:

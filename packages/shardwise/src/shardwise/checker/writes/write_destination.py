@@ -29,12 +29,14 @@ from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
-from .gradient_writes import gathers_gradients, overwritten, written_contents
+from ..parts.passed_pieces import stands_unless_sent
+from ..state.session import CheckSession
+from .gradient_writes import gathers_gradients, overwritten, summed_by_hand, written_contents
 from .local_norm import scaled_by_local_norm
 
 
 def settle(
-    session: Session,
+    session: CheckSession,
     op: str,
     destination: object,
     result: TensorType,
@@ -51,14 +53,21 @@ def settle(
         result = results[number] if number < len(results) else result
         if isinstance(tensor, torch.Tensor):
             before = type_of(tensor)
-            whole = overwritten(op, tensor, result, operands) or scaled_by_local_norm(session, op, tensor, operands)
+            whole = (
+                summed_by_hand(session, tensor, result)
+                or overwritten(op, tensor, result, operands)
+                or scaled_by_local_norm(session, op, tensor, operands)
+            )
             if whole is not None:
                 settled.append((tensor, whole))
                 continue
             result = on_axes_of(before, result)
             after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
             for axis in conflicts:
+                count = 0 if session.collector is None else session.collector.count
                 _refuse(session, op, tensor, before, result, axis, operands)
+                if session.collector is not None and before.is_equal(axis) and result.is_varying(axis):
+                    stands_unless_sent(session, axis, tensor, session.collector.added_since(count))
             if not conflicts and not _is_declared(tensor):
                 after = without_what_is_not_known(after, result)
             settled.append((tensor, after))

@@ -179,6 +179,7 @@ class _CallAlongAxes:
             pass  # permissive: no operand says anything about this axis
         elif self.untyped or absent:
             self.found[axis] = (UNKNOWN,)  # nothing is assumed of an operand of which nothing is known
+            self.seen[axis] = givens, positions
         else:
             self.found[axis] = places = self._placed(axis, givens, positions, real)
             self.seen[axis] = givens, positions
@@ -306,13 +307,16 @@ def _results(
 
 
 def _sources(type: TensorType, seen: Mapping[MeshAxis, tuple[list[Given], list[int]]]) -> tuple[int | None, ...]:
-    """For every axis of the type, the operand that it got the placement from."""
-    return tuple(
-        next((at for given, at in zip(*seen[axis], strict=True) if given.placement is type.get(axis)), None)
-        if axis in seen
-        else None
-        for axis in type.axes
-    )
+    """For every axis of the type, the operand that it got the placement from.
+
+    Of a result of which nothing is known, the one that is a pending sum: it is remembered whose addend it is made of.
+    """
+
+    def source(axis: MeshAxis) -> int | None:
+        wanted = P if type.get(axis) is UNKNOWN else type.get(axis)
+        return next((at for given, at in zip(*seen[axis], strict=True) if given.placement is wanted), None)
+
+    return tuple(source(axis) if axis in seen else None for axis in type.axes)
 
 
 def _present(

@@ -22,7 +22,7 @@ from shardwise.oracle.reassemble import Grid
 
 from ..distance.difference import scale_of, tolerance_of
 from ..layouts.alignment import Alignment, is_equal_along, varying
-from ..layouts.local_training import trained_apart
+from ..layouts.local_training import copies_apart, trained_apart
 from ..layouts.micro_batches import MicroBatches
 from ..records.failure import Failure
 from ..records.record import RankRun
@@ -97,7 +97,7 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     entries = [{entry.key: entry for entry in run.entries} for run in (*ranks, alone)]
     batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
-    apart = trained_apart(entries[:-1], aligned["parameter"])
+    apart = trained_apart(entries[:-1], aligned["parameter"]) | copies_apart(entries[:-1], entries[-1])
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
         if kind in ("input", "module"):

@@ -171,9 +171,9 @@ class _Comparison:
                 )
             else:
                 self.partings.forget_draws()  # whatever was drawn before, both runs start from the same parameters
-        if key.kind == "gradient" and key.name in observed.trained_apart:
-            reason = f"the ranks train {key.name} on their own: it differs as it enters a step, and is equal at the end"
-            self.partings.add(key, reason, REMEDY)
+        apart = observed.why_apart(key)
+        if apart:
+            self.partings.add(key, apart, REMEDY)
             return NotCompared(key, "", "the ranks train it on their own")
         verdict = observed.judge(key, parted=self.partings.first is not None)
         lost = key.kind == "input" and not isinstance(verdict, str) and not key.name.endswith(IN_EVALUATION)

@@ -2,6 +2,7 @@
 
 gradients 2 times those of one rank, parameters after the last step equal       summed, and divided in the step
 gradients of ranks that differ, parameters after the last step equal            averaged in the step
+gradients left at the end that differ, parameters moved as on one rank          reduced to the rank that steps
 """
 
 from __future__ import annotations
@@ -162,6 +163,7 @@ def with_convention(
     """
     if any(run.talking_steps for run in ranks):
         return _with_sums_in_the_step(numbers, ranks, alone)
+    numbers = _without_what_is_left(numbers, ranks, alone)
     factors = [_factor_of(wrong) for wrong in numbers.disagreements]
     if not factors or factors[0] is None or not _same_updates(ranks, alone):
         return numbers
@@ -197,6 +199,23 @@ def _with_sums_in_the_step(numbers: Numbers, ranks: Sequence[RankRun], alone: Ra
     note = (
         f"{counted(len(wrong), 'gradient')} entered the optimizer otherwise than on one rank: its step issues "
         "collectives, and the parameters are updated as on one rank"
+    )
+    return replace(numbers, disagreements=(), notes=(*numbers.notes, note))
+
+
+def _without_what_is_left(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+    """Ranks may reduce a gradient to the one that steps with it and sends the parameter on, without torch's optimizers.
+    Then what the others have left at the end is nothing to judge by: every rank's parameters are.
+    """
+    wrong = numbers.disagreements
+    if not any(one.against is Against.RANKS for one in wrong) or any(one.key.kind != "left" for one in wrong):
+        return numbers
+    moved = {name for name, (before, after) in _ends(alone).items() if not torch.equal(before, after)}
+    if not moved.issuperset(one.key.name for one in wrong) or not all(_same_updates([one], alone) for one in ranks):
+        return numbers
+    note = (
+        f"{counted(len(wrong), 'gradient')} that no optimizer of torch has taken ended otherwise than on one rank, and "
+        "every rank's parameters are updated as there: reduced where they are needed"
     )
     return replace(numbers, disagreements=(), notes=(*numbers.notes, note))
 

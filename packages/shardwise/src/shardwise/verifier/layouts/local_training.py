@@ -9,10 +9,15 @@ Local SGD and DiLoCo let the ranks drift apart for some steps and then make them
 Replicas that drift and stay apart have lost a sum. So have those that are equal before every step, though their
 gradients differ: some rank's update is copied to all. What differs before the first step is each rank's piece, of which
 the parameter is put together (ZeRO 3).
+
+A rank may train several copies of a model, as one worker after the other, of which one rank alone has more: then the
+copies are shared out, and those that ranks have under one name are copies of their own.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 from shardwise.interop.running.recording import Record
@@ -23,23 +28,50 @@ from .alignment import Alignment
 REMEDY = "give verify a program of one device that does the work of all ranks in turn (--against)"
 
 
+_NUMBERED = re.compile(r"(.*) \(\d+\)")
+
+
 def trained_apart(ranks: Sequence[Entries], alignment: Alignment) -> frozenset[str]:
     """The names of these parameters: those that start equal on ranks, differ as they enter a step, and end equal."""
     entering: dict[str, dict[int, dict[int, bytes]]] = {}
-    ending: dict[str, dict[int, bytes]] = {}
     for rank, run in enumerate(ranks):
         for key, record in run.items():
-            if not isinstance(record, Record) or not record.digest:
-                continue
-            if key.kind == "gradient":
+            if key.kind == "gradient" and isinstance(record, Record) and record.digest:
                 entering.setdefault(key.name, {}).setdefault(key.nth, {})[rank] = record.digest
-            elif key.kind == "trained":
-                ending.setdefault(key.name, {})[rank] = record.digest
+    ending = _ending(ranks)
     return frozenset(
         name
         for name, steps in entering.items()
         if _apart_and_together(name, [steps[nth] for nth in sorted(steps)], ending, alignment)
     )
+
+
+def copies_apart(ranks: Sequence[Entries], alone: Entries) -> frozenset[str]:
+    """The names of parameters that end apart, of which every rank has several copies, and one rank alone has more."""
+    counts = [_copies(run) for run in ranks]
+    more = {base for base, count in _copies(alone).items() if all(1 < own[base] < count for own in counts)}
+    return frozenset(
+        name for name, last in _ending(ranks).items() if _base(name) in more and len(set(last.values())) > 1
+    )
+
+
+def _ending(ranks: Sequence[Entries]) -> dict[str, dict[int, bytes]]:
+    """The digests of parameters after the last step, by name and rank."""
+    ending: dict[str, dict[int, bytes]] = {}
+    for rank, run in enumerate(ranks):
+        for key, record in run.items():
+            if key.kind == "trained" and isinstance(record, Record) and record.digest:
+                ending.setdefault(key.name, {})[rank] = record.digest
+    return ending
+
+
+def _copies(run: Entries) -> Counter[str]:
+    return Counter(_base(name) for name in {key.name for key in run if key.kind == "parameter"})
+
+
+def _base(name: str) -> str:
+    numbered = _NUMBERED.fullmatch(name)
+    return numbered[1] if numbered else name
 
 
 def _apart_and_together(

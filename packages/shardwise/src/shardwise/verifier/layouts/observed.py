@@ -29,7 +29,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
 from .listed_samples import ListedSamples
-from .local_training import trained_apart
+from .local_training import copies_apart, trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .padded_inputs import lengthened
@@ -112,7 +112,20 @@ class ObservedComparison:
     @functools.cached_property
     def trained_apart(self) -> frozenset[str]:
         """The parameters that the ranks train each on its own data, between averages."""
-        return trained_apart(self._ranks, self.parameters.alignment)
+        return trained_apart(self._ranks, self.parameters.alignment) | self.copies_apart
+
+    @functools.cached_property
+    def copies_apart(self) -> frozenset[str]:
+        """Those of them that are copies of a model, of which one rank alone has more."""
+        return copies_apart(self._ranks, self._alone)
+
+    def why_apart(self, key: Key) -> str:
+        """Why the ranks' records of a parameter need not agree; empty if they have to."""
+        if key.name in self.copies_apart and key.kind in ("gradient", "trained"):
+            return f"the ranks train copies of a model on their own ({key.name}), of which one rank trains more"
+        if key.name in self.trained_apart and key.kind == "gradient":
+            return f"the ranks train {key.name} on their own: it differs as it enters a step, and is equal at the end"
+        return ""
 
     def tells_of_data(self, key: Key) -> bool:
         """May an input that is not found in the run on one rank mean that the data are others?
