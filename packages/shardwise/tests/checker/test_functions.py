@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
@@ -71,6 +72,74 @@ def test_an_unregistered_function_is_refused_before_it_runs(tp_mesh):
 def test_an_unregistered_function_gives_an_untyped_result_in_permissive_mode(tp_mesh):
     with typecheck("permissive"):
         assert not spmd.has_local_type(Double.apply(make("R")))
+
+
+class Scaled(Function):
+    """The gradient is halved on its way: right as it stands, and local."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 0.5
+
+
+class OwnRank(Scaled):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * dist.get_node_local_rank(0)
+
+
+class Kernel(Scaled):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.clone(x)
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        return grad * weight, (grad * x).sum(0)
+
+
+@pytest.mark.parametrize("letter", ["R", "I", "V"])
+def test_where_types_are_observed_a_function_that_can_only_be_local_is_so_and_is_listed(tp_mesh, letter):
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        assert place(Scaled.apply(make(letter))) == letter
+    assert "Scaled is local, since its code names nothing that communicates" in [x.what for x in found.result().trusted]
+    assert not found.result().lost
+
+
+@pytest.mark.parametrize(
+    ("cls", "letters"),
+    [(Scaled, "P"), (OwnRank, "R"), (Kernel, "R"), (Product, "VI")],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_of_a_function_of_which_that_is_not_so_the_type_is_lost_and_listed(tp_mesh, cls, letters):
+    """A pending sum, what sounds of ranks or of a kernel, and what would be refused of a local one: nobody knows."""
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        assert not spmd.has_local_type(cls.apply(*(make(letter, grad=True) for letter in letters)))
+    what = f"the type of what {cls.__name__} makes, an autograd function that nobody declares"
+    assert [lost.what for lost in found.result().lost] == [what]
+    assert not found.result().findings
+
+
+def test_a_copy_into_a_region_that_forgets_the_sum_in_backward_is_found(tp_mesh):
+    """Nothing in its code names a collective, so it is no region function: what it gives is as invariant as before."""
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        Scaled.apply(make("I", grad=True)) @ make("V", grad=True)
+    assert [finding.code for finding in found.result().findings] == ["SW101"]
 
 
 def test_a_function_without_tensors_bypasses_the_checker(tp_mesh):

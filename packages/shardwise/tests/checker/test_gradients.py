@@ -159,6 +159,19 @@ def test_a_gradient_that_owes_no_sum_must_not_be_summed(tp_mesh: Any, letter: st
             summed(x, tp_mesh.get_group("tp"))
 
 
+@pytest.mark.parametrize("src", [V, P])
+@pytest.mark.parametrize("op", [spmd.all_reduce, spmd.reduce_scatter], ids=lambda op: op.__name__)
+def test_a_gradient_of_what_varies_is_no_addend_for_typed_sums_either(tp_mesh: Any, op: Any, src: Any) -> None:
+    """V is read as P where a sum is asked for; a gradient that varies is that of this rank's piece of the parameter."""
+    x = make("V", grad=True)
+    with typecheck():
+        backward(x, "V")
+        squares = x.grad.square().sum()  # type: ignore[union-attr]
+        assert place(spmd.all_reduce(squares, "tp", src=src, dst=R)) == "R"
+        with refused("SW605", "x"):
+            op(x.grad, "tp", src=src, dst=R if op is spmd.all_reduce else S(0))
+
+
 def test_a_gradient_that_the_program_has_made_is_what_it_was_made_of(tp_mesh: Any) -> None:
     x = make("R", grad=True)
     with typecheck():

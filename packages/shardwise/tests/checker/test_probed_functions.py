@@ -12,7 +12,7 @@ from torch.autograd import Function
 import shardwise as spmd
 from shardwise import I, P, R, S, V, rules
 from shardwise.checker import typecheck
-from shardwise.checker.functions.probed_functions import communicates
+from shardwise.checker.functions.named_calls import communicates
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 

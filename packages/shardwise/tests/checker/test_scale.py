@@ -21,6 +21,8 @@ from shardwise.diagnostics.result import Collector
 from shardwise.types import SpmdTypeError
 from shardwise.types.tensor_type import Exponent, TensorType
 
+from .on_ranks import Case, drawn, judge, shard, whole
+
 ROWS = 12
 
 
@@ -549,6 +551,60 @@ def test_the_line_at_which_the_scale_of_a_gradient_is_lost_is_listed_once(
     factor = next((one.__name__ for one in (in_forward, behind) if one is not _same), None)
     what = "the scale over tp of what SGD.step takes, by a factor of unknown origin"
     assert listed == [[(what, 1, factor)] if factor else []] * 2
+
+
+def _by_hand(weight: Tensor) -> None:
+    with torch.no_grad():
+        weight -= 0.1 * weight.grad
+
+
+def _by_a_copy(weight: Tensor) -> None:
+    weight.data.copy_(weight.detach() - weight.grad)
+
+
+def _by_an_optimizer(weight: Tensor) -> None:
+    torch.optim.SGD([weight], lr=0.1).step()
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("step", [_by_hand, _by_a_copy, _by_an_optimizer], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("count", [4, 0.25])
+def test_a_step_by_hand_lists_a_literal_count_as_an_optimizer_does(
+    tp_mesh: Any, step: Any, count: float, local: bool
+) -> None:
+    collector = Collector()
+    with checking(collect=collector, local=local):
+        weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+        loss = spmd.reinterpret((typed(torch.randn(4, 3), S(0)) @ weight).sum() / count, "tp", src=V, dst=P)
+        loss.backward()
+        assert weight.grad is not None
+        dist.all_reduce(weight.grad)
+        step(weight)
+    taken = "what SGD.step takes" if step is _by_an_optimizer else "a gradient"
+    lost = [f"the scale over tp of {taken}, by a factor of unknown origin"] if count == 4 else []
+    assert [one.what for one in collector.result().lost] == lost
+    assert not collector.result().findings
+
+
+def _accumulated() -> Tensor:
+    x, w = shard(drawn(4, 3)), whole(drawn(3, seed=1)).requires_grad_()
+    spmd.reinterpret((x @ w).square().mean(), "tp", src=V, dst=P).backward()
+    held = spmd.assert_type(torch.zeros(3, dtype=torch.float64), {"tp": P})
+    held.add_(w.grad)
+    return spmd.all_reduce(held, "tp", src=P, dst=R) / dist.get_world_size()
+
+
+def _slope() -> Tensor:
+    w = drawn(3, seed=1).requires_grad_()
+    (drawn(4, 3) @ w).square().mean().backward()
+    assert w.grad is not None
+    return w.grad
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_zeros_that_are_said_to_be_addends_take_the_scale_of_what_is_added(local: bool) -> None:
+    """PowerSGD's error, gradients that are accumulated by hand: zero has every exponent, whatever is said of it."""
+    judge(Case("addends of a mean", _accumulated, _slope()), local=local)
 
 
 @pytest.mark.parametrize("local", [True, False])

@@ -45,6 +45,7 @@ from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
+from ..diagnosis.gradient_findings import gradient_sum_not_owed
 from ..operators.ordinary import Handler
 from ..parts.own_positions import check_summed
 from ..parts.row_orders import set_order
@@ -183,6 +184,10 @@ def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: Tenso
     wrong = [one for one in axes if not _admits(session, call, type.get(one), type, (one,))]
     for one in wrong:
         _report_source(session, call, one, axis, type.get(one))
+    sums = call.row is not None and call.row.op in REDUCTIONS and call.src in (P, V)
+    if sums and not wrong:  # V is read as P, but a gradient of V is that of this rank's piece of the parameter
+        varying = [one for one in axes if type.is_varying(one)]
+        wrong = [one for one in varying if gradient_sum_not_owed(session, call.op, one, call.x, type)]
     call.is_refused = bool(wrong)
     _check_shard(session, call, axis, type)
     if session.local:

@@ -3,7 +3,8 @@
 In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
 writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
 Anything else is opaque: an error in strict mode; in permissive mode a function that communicates is run on simulated
-ranks (``probed_functions``), and what is not known then has an untyped result.
+ranks (``probed_functions``), and where types are observed, one that names nothing that could communicate is taken for a
+local one. What is not known then has an untyped result and is listed as lost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardwise.interop.calls.located_call import LocatedCall
 from shardwise.interop.fixes.declarations import as_its_rule_takes_it, registered_function
 from shardwise.interop.running.recording import declared
 from shardwise.interop.running.session import paused
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import enters_dtensor, leaves_dtensor, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -49,7 +50,8 @@ from .captured_tensors import captured_tensors
 from .compared_derivative import compare_derivative
 from .declared_forward import compare_forward, watched
 from .function_backward import remember, types_of
-from .probed_functions import communicates, probed, runs_locally
+from .named_calls import communicates, may_communicate
+from .probed_functions import probed, runs_locally
 
 Run = Callable[[], Any]
 
@@ -114,14 +116,26 @@ def _checked_forward(
         if not kwargs and communicates(cls, args):
             if runs_locally(session, cls, args):
                 return _as_local(session, cls, args, kwargs, run)
-            return probed(session, cls, args, run)
+            return _noting_loss(session, cls, tensors, probed(session, cls, args, run))
+        if session.observe and not may_communicate(cls, args) and _propagates(session, cls, args, kwargs):
+            session.trust(f"{cls.__qualname__} is local, since its code names nothing that communicates", user_site())
+            return _as_local(session, cls, args, kwargs, run)
     except SpmdTypeError as error:
         if error.attached is not None:
             raise  # an operator inside was refused and has said so
         _tell(error, cls, args, kwargs)
         session.report(error)
         return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
-    return _run_as(session, cls.__name__, UNTYPED, run, tensors)
+    return _noting_loss(session, cls, tensors, _run_as(session, cls.__name__, UNTYPED, run, tensors))
+
+
+def _noting_loss(session: CheckSession, cls: type, operands: Sequence[torch.Tensor], results: object) -> object:
+    """``results``; listed as lost where operands had types and none of them has one (D13)."""
+    made = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    if made and any(type_of(x).axes for x in operands) and not any(tag_of(leaf) is not None for leaf in made):
+        what = f"the type of what {cls.__qualname__} makes, an autograd function that nobody declares"
+        session.lose(what, user_site())
+    return results
 
 
 def _cross(session: CheckSession, cls: type, args: Sequence[object], run: Run) -> object:
@@ -199,18 +213,16 @@ def _spec_of_rows(args: Sequence[object]) -> PartitionSpec | None:
     return type.spec if shards <= set(parts_of(MeshAxis.of(group), type)) else None
 
 
-def _as_local(
+def _local_call(
     session: CheckSession,
     cls: type,
     args: Sequence[object],
     kwargs: Mapping[str, object],
-    run: Run,
     spec: PartitionSpec | None = None,
-) -> object:
-    """An operator that is not linear in anything, over all tensors among the arguments. ``spec``: of its result."""
+) -> tuple[OpRule, list[Bound], list[torch.Tensor], Outcome]:
+    """The call as an operator that is not linear in anything, over all tensors among the arguments: what it gives."""
     rule = OpRule(cls.__name__)
     named = [*named_tensors(bind_forward_args(cls, args, kwargs)), *captured_tensors(cls)]
-    values = [tensor for _, tensor in named]
     operands = [
         Bound(
             name,
@@ -224,6 +236,29 @@ def _as_local(
     mesh = current_entry()
     scope = None if session.local or spec is not None else session.scope(mesh)
     outcome = propagate(rule, operands, mesh, session.strict, scope=scope)
+    return rule, operands, [tensor for _, tensor in named], outcome
+
+
+def _propagates(session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """True if a call of a function that nobody declares has types, and gives one, if it is local: else nobody knows."""
+    _, operands, _, outcome = _local_call(session, cls, args, kwargs)
+    return (
+        bool(outcome.checked)
+        and not outcome.refusals
+        and not any(isinstance(x.type, TensorType) and x.type.partial_axes for x in operands)
+    )
+
+
+def _as_local(
+    session: CheckSession,
+    cls: type,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    run: Run,
+    spec: PartitionSpec | None = None,
+) -> object:
+    """An operator that is not linear in anything, over all tensors among the arguments. ``spec``: of its result."""
+    rule, operands, values, outcome = _local_call(session, cls, args, kwargs, spec)
     key = ("draws", cls, tuple(operand.type for operand in operands))
     if key not in session.probed and not outcome.refusals:
         session.probed[key] = None

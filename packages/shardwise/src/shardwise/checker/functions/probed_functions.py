@@ -6,7 +6,6 @@ is looked at once for each class, kind of arguments and types of operands. What 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,7 +33,6 @@ from shardwise.oracle.function_shards import shard_dims
 from shardwise.oracle.function_transition import transition_of
 from shardwise.oracle.function_typings import FunctionTransition, Typing
 from shardwise.oracle.public_transitions import PublicTransition
-from shardwise.oracle.simulated_ranks.identity import functions_behind, names_called
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, Shard
 from shardwise.types.spec import make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -44,33 +42,10 @@ from ..diagnosis.function_findings import backward_line, misfit, never_waited, n
 from ..state.session import CheckSession
 from .open_readings import note_neighbours, read_openly
 
-_TELLING = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "isend",
-    "irecv",
-    "broadcast",
-    "P2POp",
-    "get_rank",
-)
-"""What in the code of a function says that it communicates, or that ranks do different things in it."""
 _MOST = 64
 """A session runs no more kinds of calls than these."""
-_communicates: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 ANY = "RIVP"
 """The letters of an operand of which nothing is known along an axis."""
-
-
-def communicates(cls: type, args: Sequence[object]) -> bool:
-    """True if forward or backward of ``cls``, or what they call, names a collective of torch or asks for a rank."""
-    known = _communicates.get(cls)
-    if known is None:
-        functions = functions_behind(cls, tree_leaves(tuple(args)))
-        names = {name for function in functions for name in names_called(function)}
-        known = _communicates[cls] = any(name.startswith(_TELLING) for name in names)
-    return known
 
 
 def runs_locally(session: CheckSession, cls: type[torch.autograd.Function], args: Sequence[object]) -> bool:

@@ -111,6 +111,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                 for axis in varying(parameter):
                     owing.setdefault((axis, False), []).append(parameter)
                 unknown |= of_unknown_scale(parameter)
+                session.scale_stepped.update(gradient_type(parameter).axes)
                 for axis, exponent in off_scale(parameter).items():
                     if axis not in undischarged(parameter):
                         scaled.setdefault((axis, exponent), []).append(parameter)

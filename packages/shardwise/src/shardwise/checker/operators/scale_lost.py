@@ -1,9 +1,9 @@
 """Where a gradient has lost its scale: the calls by which a number of unknown origin came into a loss or a gradient.
 
 ``loss / 8`` may divide by a batch or by a number of ranks. Nothing is reported of what nobody knows, so where such a
-gradient is stepped with, the report says at which lines its scale was lost. A call that loses it marks the node that
-autograd makes for it; a backward pass whose root is of unknown scale collects the marks that it starts from. Calls that
-keep the scale do nothing for this.
+gradient is stepped with, by an optimizer or by hand, the report says at which lines its scale was lost. A call that
+loses it marks the node that autograd makes for it; a backward pass whose root is of unknown scale collects the marks
+that it starts from. Calls that keep the scale do nothing for this.
 """
 
 from __future__ import annotations
@@ -90,8 +90,17 @@ def collect(session: CheckSession, roots: Iterable[torch.Tensor], axes: Iterable
                 pending.append(following)
 
 
+def tell_unstepped(session: CheckSession) -> None:
+    """The run is over. Where no optimizer has stepped with gradients of an axis, the program has used them by hand."""
+    _list(session, "a gradient", set(session.scale_lost) - session.scale_stepped)
+
+
 def tell(session: CheckSession, step: str, axes: Iterable[MeshAxis]) -> None:
     """Gradients whose scale along ``axes`` is not known enter ``step``: list where it was lost, each place once."""
+    _list(session, f"what {step} takes", axes)
+
+
+def _list(session: CheckSession, of: str, axes: Iterable[MeshAxis]) -> None:
     lost: dict[Site | None, list[str]] = {}
     for axis in sorted(axes, key=lambda axis: axis.sort_key):
         for site in session.scale_lost.pop(axis, {}):
@@ -99,4 +108,4 @@ def tell(session: CheckSession, step: str, axes: Iterable[MeshAxis]) -> None:
                 session.scale_told.add((axis, site))
                 lost.setdefault(site, []).append(axis_text(axis))
     for site, names in lost.items():
-        session.lose(f"the scale over {' and '.join(names)} of what {step} takes, by a factor of unknown origin", site)
+        session.lose(f"the scale over {' and '.join(names)} of {of}, by a factor of unknown origin", site)

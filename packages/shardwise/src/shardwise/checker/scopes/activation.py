@@ -14,6 +14,7 @@ from shardwise.interop.running.session import Partials
 
 from ..mode import CheckMode, NotingMode
 from ..operators.in_flight import tell_never_waited
+from ..operators.scale_lost import tell_unstepped
 from ..parts.micro_batches import settle_cuts
 from ..patching import installation as patches
 from ..state.session import CheckSession
@@ -104,6 +105,7 @@ def _fresh(session: CheckSession) -> Iterator[None]:
         if session.in_flight:
             tell_never_waited(session, ended=session.collecting)
         settle_cuts(session)
+        tell_unstepped(session)
     finally:
         sessions.enter(previous)
         patches.release()

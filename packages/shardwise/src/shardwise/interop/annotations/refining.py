@@ -15,7 +15,7 @@ from shardwise.mesh.orthogonal import check_orthogonal
 from shardwise.types.notation import format_placement, times_off
 from shardwise.types.placement import I, P, Placement, R, Shard, V
 from shardwise.types.spec import PartitionSpec, entry_axes, partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 _refined: dict[tuple[TensorType, TensorType, bool], TensorType] = {}
 
@@ -95,7 +95,10 @@ def _claim_constant(current: TensorType, asserted: TensorType) -> TensorType:
     axes = [*asserted.axes, *others]
     if others and not axes[0].isorthogonal(*axes[1:]):
         others = {}  # made under another presentation of the ranks
-    return TensorType.of({**others, **asserted.local}, asserted.spec, scale=asserted.scale)
+    scale: dict[MeshAxis, Exponent] = dict(asserted.scale)
+    if current.ground is Ground.ZERO:  # zero has every exponent: what is added to it brings the scale
+        scale.update((axis, None) for axis in asserted.axes if not _states_scale(asserted, axis))
+    return TensorType.of({**others, **asserted.local}, asserted.spec, scale=scale)
 
 
 def with_lengths(type: TensorType, asserted: TensorType, even: bool) -> TensorType:
