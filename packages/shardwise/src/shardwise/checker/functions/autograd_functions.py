@@ -32,6 +32,7 @@ from shardwise.op_rules.propagation.call_types import Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.schema import OpRule
 from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import PartitionSpec, entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
@@ -130,9 +131,12 @@ def _checked_forward(
 
 
 def _noting_loss(session: CheckSession, cls: type, operands: Sequence[torch.Tensor], results: object) -> object:
-    """``results``; listed as lost where operands had types and none of them has one (D13)."""
+    """``results``; listed as lost where operands had types, all of them known, and no result has one (D13)."""
+    types = [type_of(x) for x in operands]
+    if any(type.get(axis) is UNKNOWN for type in types for axis in type.axes):
+        return results  # that has been said
     made = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    if made and any(type_of(x).axes for x in operands) and not any(tag_of(leaf) is not None for leaf in made):
+    if made and any(type.axes for type in types) and not any(tag_of(leaf) is not None for leaf in made):
         what = f"the type of what {cls.__qualname__} makes, an autograd function that nobody declares"
         session.lose(what, user_site())
     return results

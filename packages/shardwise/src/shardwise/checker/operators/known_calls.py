@@ -138,10 +138,12 @@ def remember(
     """Put an outcome under its key, if it may be known."""
     if not may_be_known(op, outcome, args, kwargs):
         return
+    loses = bool(outcome.type.scale) and not outcome.results and scale_lost.may_be_lost(operands, outcome)
+    if loses and not any(operand.grad for operand in operands):
+        return  # whether an operand is made of gradients is in no key
     # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
-    by_gradient = outcome.grad_matters or any(
-        isinstance(operand.type, TensorType) and operand.type.ground.is_constant for operand in operands
-    )
+    constants = (operand.type.ground.is_constant for operand in operands if isinstance(operand.type, TensorType))
+    by_gradient = outcome.grad_matters or loses or any(constants)
     if by_gradient and not has_gradient_bits(key):
         verdicts[key] = SPLIT
         key = (*key, *gradient_bits(args, kwargs))
@@ -157,7 +159,7 @@ def remember(
         )
 
     origins = tuple(map(counted, outcome.origins))
-    if outcome.type.scale and not outcome.results and (lost := scale_lost.axes_lost(operands, values, outcome)):
+    if loses and (lost := scale_lost.axes_lost(operands, values, outcome)):
         verdicts[key] = ScaleLosingVerdict(outcome.type, counted(outcome.sources), outcome.checked, lost)
         return
     verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)

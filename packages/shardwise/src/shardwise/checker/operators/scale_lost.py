@@ -51,6 +51,15 @@ def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outc
     )
 
 
+def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> bool:
+    """Whether ``axes_lost`` depends on which operands have gradients, or are made of them."""
+    types = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+    return any(
+        exponent is None and any(type.exponent(axis) is not None for type in types)
+        for axis, exponent in outcome.type.scale.items()
+    )
+
+
 def note(session: CheckSession, result: object, axes: Iterable[MeshAxis]) -> None:
     """The call that is running has made ``result``, whose scale along ``axes`` is lost."""
     if not isinstance(result, torch.Tensor):
