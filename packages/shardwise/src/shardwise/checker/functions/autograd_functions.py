@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -109,18 +110,22 @@ def _checked_forward(
             session.lose("the type of elements at positions that each rank counts for itself", user_location())
             return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
         if treatment in (Treatment.LOCAL, Treatment.OWN_POSITIONS):
-            return _as_local(session, cls, args, kwargs, run)
+            return _as_local(session, _local_call(session, cls, args, kwargs), run)
         if treatment is Treatment.OWN_ROWS:
-            return _as_local(session, cls, args, kwargs, run, None if session.local else _spec_of_rows(args))
+            spec = None if session.local else _spec_of_rows(args)
+            return _as_local(session, _local_call(session, cls, args, kwargs, spec), run, spec)
         if session.strict:
             raise _unregistered(cls)
         if not kwargs and communicates(cls, args):
             if runs_locally(session, cls, args):
-                return _as_local(session, cls, args, kwargs, run)
+                return _as_local(session, _local_call(session, cls, args, kwargs), run)
             return _noting_loss(session, cls, tensors, probed(session, cls, args, run))
-        if session.observe and not may_communicate(cls, args) and _propagates(session, cls, args, kwargs):
-            session.trust(f"{cls.__qualname__} is local, since its code names nothing that communicates", user_site())
-            return _as_local(session, cls, args, kwargs, run)
+        if session.observe and not may_communicate(cls, args):
+            call = _local_call(session, cls, args, kwargs)
+            if call.tells:
+                what = f"{cls.__qualname__} is local, since its code names nothing that communicates"
+                session.trust(what, user_site())
+                return _as_local(session, call, run)
     except SpmdTypeError as error:
         if error.attached is not None:
             raise  # an operator inside was refused and has said so
@@ -217,14 +222,31 @@ def _spec_of_rows(args: Sequence[object]) -> PartitionSpec | None:
     return type.spec if shards <= set(parts_of(MeshAxis.of(group), type)) else None
 
 
+@dataclass(frozen=True)
+class _LocalCall:
+    """A function as an operator that is not linear in anything, over all tensors among the arguments."""
+
+    cls: type
+    rule: OpRule
+    operands: list[Bound]
+    values: list[torch.Tensor]
+    outcome: Outcome
+
+    @property
+    def tells(self) -> bool:
+        """Where nobody declares the function, the call has types and gives one: else nobody knows."""
+        types = [x.type for x in self.operands if isinstance(x.type, TensorType)]
+        return bool(self.outcome.checked) and not self.outcome.refusals and not any(one.partial_axes for one in types)
+
+
 def _local_call(
     session: CheckSession,
     cls: type,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     spec: PartitionSpec | None = None,
-) -> tuple[OpRule, list[Bound], list[torch.Tensor], Outcome]:
-    """The call as an operator that is not linear in anything, over all tensors among the arguments: what it gives."""
+) -> _LocalCall:
+    """The call, judged. ``spec``: of its result."""
     rule = OpRule(cls.__name__)
     named = [*named_tensors(bind_forward_args(cls, args, kwargs)), *captured_tensors(cls)]
     operands = [
@@ -240,39 +262,22 @@ def _local_call(
     mesh = current_entry()
     scope = None if session.local or spec is not None else session.scope(mesh)
     outcome = propagate(rule, operands, mesh, session.strict, scope=scope)
-    return rule, operands, [tensor for _, tensor in named], outcome
+    return _LocalCall(cls, rule, operands, [tensor for _, tensor in named], outcome)
 
 
-def _propagates(session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-    """True if a call of a function that nobody declares has types, and gives one, if it is local: else nobody knows."""
-    _, operands, _, outcome = _local_call(session, cls, args, kwargs)
-    return (
-        bool(outcome.checked)
-        and not outcome.refusals
-        and not any(isinstance(x.type, TensorType) and x.type.partial_axes for x in operands)
-    )
-
-
-def _as_local(
-    session: CheckSession,
-    cls: type,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    run: Run,
-    spec: PartitionSpec | None = None,
-) -> object:
-    """An operator that is not linear in anything, over all tensors among the arguments. ``spec``: of its result."""
-    rule, operands, values, outcome = _local_call(session, cls, args, kwargs, spec)
-    key = ("draws", cls, tuple(operand.type for operand in operands))
+def _as_local(session: CheckSession, call: _LocalCall, run: Run, spec: PartitionSpec | None = None) -> object:
+    """Run the call and give its results their type. ``spec``: of the result."""
+    outcome = call.outcome
+    key = ("draws", call.cls, tuple(operand.type for operand in call.operands))
     if key not in session.probed and not outcome.refusals:
         session.probed[key] = None
         if _draws_numbers(session, run):
-            outcome = drawn(draws_of(session, {}), outcome, operands)
+            outcome = drawn(draws_of(session, {}), outcome, call.operands)
     if outcome.refusals:
-        refuse(session, cls.__name__, rule, operands, values, outcome)
+        refuse(session, call.cls.__name__, call.rule, call.operands, call.values, outcome)
     session.checked += outcome.checked
     session.unchecked += not outcome.checked
-    return _run_as(session, cls.__name__, outcome.type.with_spec(spec), run, values)
+    return _run_as(session, call.cls.__name__, outcome.type.with_spec(spec), run, call.values)
 
 
 def _draws_numbers(session: CheckSession, run: Run) -> bool:

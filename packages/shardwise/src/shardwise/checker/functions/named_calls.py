@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.oracle.simulated_ranks.identity import functions_behind, names_called
@@ -38,27 +39,41 @@ _HINTS = (
     "ops",
 )
 """Parts of names that say that a function may communicate by other means, or look at ranks."""
-_communicates: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
-_may_communicate: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+_SENDING = frozenset({"send", "isend", "P2POp"})
+_known: weakref.WeakKeyDictionary[type, _NamedCalls] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedCalls:
+    """What is to be known of the names in the code of one class."""
+
+    communicates: bool
+    may_communicate: bool
+    sends: bool
 
 
 def communicates(cls: type, args: Sequence[object]) -> bool:
     """True if forward or backward of ``cls``, or what they call, names a collective of torch or asks for a rank."""
-    known = _communicates.get(cls)
-    if known is None:
-        known = _communicates[cls] = any(name.startswith(_TELLING) for name in _names_behind(cls, args))
-    return known
+    return _named(cls, args).communicates
 
 
 def may_communicate(cls: type, args: Sequence[object]) -> bool:
     """True if anything that ``cls`` names sounds as if it might communicate or look at ranks, a kernel's name too."""
-    known = _may_communicate.get(cls)
+    return _named(cls, args).may_communicate
+
+
+def sends_to_one(cls: type, args: Sequence[object]) -> bool:
+    """True if it names what sends to one rank."""
+    return _named(cls, args).sends
+
+
+def _named(cls: type, args: Sequence[object]) -> _NamedCalls:
+    known = _known.get(cls)
     if known is None:
-        names = {name.lower() for name in _names_behind(cls, args)}
-        known = _may_communicate[cls] = any(hint in name for hint in _HINTS for name in names)
+        names = {name for one in functions_behind(cls, tree_leaves(tuple(args))) for name in names_called(one)}
+        known = _known[cls] = _NamedCalls(
+            communicates=any(name.startswith(_TELLING) for name in names),
+            may_communicate=any(hint in name.lower() for hint in _HINTS for name in names),
+            sends=not _SENDING.isdisjoint(names),
+        )
     return known
-
-
-def _names_behind(cls: type, args: Sequence[object]) -> set[str]:
-    functions = functions_behind(cls, tree_leaves(tuple(args)))
-    return {name for function in functions for name in names_called(function)}

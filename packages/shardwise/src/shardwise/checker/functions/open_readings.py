@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
-from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.oracle.function_typings import FunctionTransition
-from shardwise.oracle.simulated_ranks.identity import functions_behind, names_called
 from shardwise.types.placement import I, R
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..parts.passed_pieces import note_passed
 from ..state.session import CheckSession
+from .named_calls import sends_to_one
 
-_SENDING = ("send", "isend", "P2POp")
 _SUMMING = ("reduce_scatter", "_reduce_scatter", "all_reduce")
 
 
@@ -30,8 +28,7 @@ def note_neighbours(
     """
     if session.local:
         return
-    functions = functions_behind(cls, tree_leaves(tuple(args)))
-    if any(name in _SENDING for function in functions for name in names_called(function)):
+    if sends_to_one(cls, args):
         for axis in {one for type in types for one in type.varying_axes}:
             if isinstance(axis, MeshAxis):
                 note_passed(session, axis, [x for x in args if isinstance(x, torch.Tensor)])

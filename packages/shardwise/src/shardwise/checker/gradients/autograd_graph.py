@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -64,17 +64,8 @@ def sums_behind(loss: torch.Tensor, axis: object) -> list[SumInPlace] | None:
 def has_sums_behind(loss: torch.Tensor, axis: object) -> bool:
     """Is there any such sum behind ``loss``?"""
     with no_torch_function():
-        pending = _start(loss)
-        seen = set(pending)
-        while pending:
-            node: Any = pending.pop()
-            passage = getattr(node, "passage", None)
-            if passage is not None and passage.axis is axis and passage.sums_addends:
-                return True
-            following = {one for one, _ in node.next_functions if one is not None} - seen
-            seen |= following
-            pending += following
-    return False
+        passages = (getattr(node, "passage", None) for node in _nodes(_start(loss)))
+        return any(one is not None and one.axis is axis and one.sums_addends for one in passages)
 
 
 def _start(root: Any) -> list[object]:
@@ -88,16 +79,17 @@ def _variable(item: Any) -> torch.Tensor | None:
     return item.node.variable if type(item.node).__name__ == _ACCUMULATE else None
 
 
-def _reached(pending: list[Any]) -> list[torch.Tensor | None]:
+def _reached(pending: list[object]) -> list[torch.Tensor | None]:
+    return [node.variable for node in _nodes(pending) if type(node).__name__ == _ACCUMULATE]
+
+
+def _nodes(pending: list[object]) -> Iterator[Any]:
+    """These nodes and all behind them, each once."""
     seen = set(pending)
-    found = []
     while pending:
-        node = pending.pop()
-        if type(node).__name__ == _ACCUMULATE:
-            found.append(node.variable)
-            continue
+        node: Any = pending.pop()
+        yield node
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 pending.append(following)
-    return found
