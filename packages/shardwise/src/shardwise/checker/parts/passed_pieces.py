@@ -34,16 +34,12 @@ _LOST = "the type of what is computed with one piece of a ring after the other"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenFindings:
-    """Findings that stand unless memory with one of these keys is passed on along the axis, or ``to_all`` ranks there.
-
-    ``lost``  what is listed in their place then; empty: nothing.
-    """
+    """Findings that stand unless memory with one of these keys is sent on along the axis; ``to_all``: to all ranks."""
 
     axis: MeshAxis
     keys: frozenset[int]
     findings: Sequence[Finding] = ()
     to_all: bool = False
-    lost: str = _LOST
 
 
 def refuse_unless_passed(
@@ -81,7 +77,7 @@ def stands_unless_sent(session: CheckSession, axis: object, tensor: torch.Tensor
     """``findings`` are about ``tensor``, which varies along ``axis``: they stand unless all ranks get one of theirs."""
     if isinstance(axis, MeshAxis):
         keys = frozenset((storage_key(tensor),))
-        session.open_findings.append(OpenFindings(axis, keys, findings, to_all=True, lost=""))
+        session.open_findings.append(OpenFindings(axis, keys, findings, to_all=True))
 
 
 def note_passed(session: CheckSession, axis: MeshAxis, sent: Iterable[torch.Tensor]) -> None:
@@ -103,5 +99,5 @@ def _withdraw(session: CheckSession, axis: MeshAxis, keys: set[int], *, to_all: 
             session.open_findings.remove(one)
             if session.collector is not None:
                 session.collector.withdraw(one.findings)
-            for finding in one.findings if one.lost else ():
-                session.lose(one.lost, finding.location)
+            for finding in () if to_all else one.findings:  # what is equal again has its type
+                session.lose(_LOST, finding.location)
