@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
+from rows import Row
+
 from shardwise.configuration.link_speeds import NAMED
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.index_map import IndexMap
 from shardwise.mesh.layout import Layout
+from shardwise.planner.cuts import forget
 from shardwise.planner.links import Links
 from shardwise.planner.route import plan
 from shardwise.types.placement import I, P, PerMeshAxisLocalSpmdType, R, V
@@ -23,13 +27,76 @@ from shardwise.types.spec import make_entry, spec_of
 from shardwise.types.tensor_type import TensorType
 
 Letter = PerMeshAxisLocalSpmdType
-REPEATS = 5
-PAIRS = 100
-SETTINGS = [
-    *(((2, 2, 2, 2), (1024, 1024)), ((2, 4, 8, 2), (4096, 4096)), ((2, 3, 2, 5), (1000, 30))),
-    *(((2, 4, 2, 8), (64, 128, 256)), ((2, 4, 4, 8), (30, 100, 70))),
-]
-"""Sizes of four axes with a shape; shards of the last ones of two and of three dims are uneven."""
+Move = tuple[tuple[int, ...], TensorType, TensorType, Links]
+COLD = "A new plan: random moves over four axes, by links alike, two slow ones, all different, and with latencies"
+REPEATS = 3
+MESHES = ((2, 2, 2, 2), (2, 4, 8, 2), (2, 3, 2, 5), (2, 4, 4, 8), (3, 3, 2, 4), (16, 8, 4, 2))
+LENGTHS = {
+    "even shards": (17280, 34560, 69120, 276480),
+    "uneven shards": (640, 777, 1000, 1030, 2500, 4096, 50257),
+    "fewer elements than ranks": (5, 7, 13, 30, 77, 100, 250),
+}
+FRESH = """
+import time
+from shardwise.planner.route import plan
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import P, R, V
+from shardwise.types.spec import PartitionSpec
+from shardwise.types.tensor_type import TensorType
+
+a, b, c, d = MeshAxis.of(2, 64), MeshAxis.of(4, 16), MeshAxis.of(2, 8), MeshAxis.of(8, 1)
+src = TensorType.of({a: V, b: V, c: P, d: V}, PartitionSpec((a, b), d, None))
+dst = TensorType.of({a: V, b: R, c: V, d: V}, PartitionSpec((d, a), None, c))
+start = time.process_time()
+plan((64, 128, 256), "float32", src, dst)
+print(time.process_time() - start)
+"""
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Cold plans in milliseconds, a remembered one and the algebra of layouts in microseconds."""
+    rows = cold(4 if quick else 150)
+    fresh = [float(subprocess.check_output([sys.executable, "-c", FRESH])) for _ in range(1 if quick else 7)]
+    rows.append(Row(COLD, "3 dims, the first plan of a process", "ms", None, min(fresh) * 1e3, target="5 ms"))
+    axes = axes_of((2, 4, 2, 8))
+    src = TensorType.of(dict.fromkeys(axes, V), spec_of(map(make_entry, (axes[:2], axes[2:]))))
+    dst = TensorType.of(dict.fromkeys(axes, V), spec_of(map(make_entry, (axes[2:], axes[:2]))))
+    warm = least(partial(plan, (1024, 1024), "float32", src, dst), 1000)
+    rows.append(Row("A remembered plan", "2 dims over four axes", "us", None, warm * 1e6, target="10 us"))
+    return rows + layouts()
+
+
+def cold(count: int) -> list[Row]:
+    """Of ``count`` moves each by dims and by lengths: the median, 99 of 100, and the slowest."""
+    rows = []
+    for ndim in (1, 2, 3, 4):
+        for name, lengths in LENGTHS.items():
+            chance = random.Random(f"{ndim} {name}")
+            moves = [random_move(ndim, lengths, chance) for _ in range(count)]
+            times = sorted(least(partial(plan_anew, *move)) * 1e3 for move in moves)
+            for what, at in (("median", 0.5), ("99 of 100", 0.99), ("slowest", 1.0)):
+                taken = times[min(count - 1, int(at * count))]
+                rows.append(Row(COLD, f"{ndim} dims, {name}: {what}", "ms", None, taken, target="5 ms"))
+    return rows
+
+
+def layouts() -> list[Row]:
+    """Operations on layouts, none of which lists ranks."""
+    mesh = IndexMap.compact((16, 16, 16, 16))
+    part = IndexMap.of_modes([mesh.modes[1], mesh.modes[3]])
+    operations: dict[str, Callable[[], object]] = {
+        "complement": lambda: part.complement(65536),
+        "compose": lambda: mesh.compose(part),
+        "inverse": mesh.inverse,
+        "divide": lambda: mesh.divide(IndexMap((8,), (1,))),
+        "coalesce, and equal": lambda: mesh.coalesce() == IndexMap((65536,), (1,)),
+        "orthogonal": lambda: Layout((16, 16), (4096, 16)).isorthogonal(Layout((16, 16), (256, 1))),
+    }
+    group = "Layouts, on a mesh of 65,536 ranks"
+    return [
+        Row(group, name, "us", None, least(function, 200) * 1e6, target="microseconds")
+        for name, function in operations.items()
+    ]
 
 
 def least(function: Callable[[], object], times: int = 1) -> float:
@@ -48,9 +115,26 @@ def axes_of(sizes: tuple[int, ...]) -> list[MeshAxis]:
     return [MeshAxis.of(size, math.prod(sizes[at + 1 :])) for at, size in enumerate(sizes)]
 
 
-def slow_and_fast(axes: list[MeshAxis]) -> Links:
-    """The outer two between nodes, the inner two inside."""
-    return Links.of({axis: NAMED["network" if at < 2 else "nvlink"] for at, axis in enumerate(axes)})
+def random_move(ndim: int, lengths: tuple[int, ...], chance: random.Random) -> Move:
+    """Between two random types; two of five may end in pending sums."""
+    axes = axes_of(chance.choice(MESHES))
+    shape = tuple(chance.choice(lengths) for _ in range(ndim))
+    src = random_type(axes, (R, I, P), ndim, chance)
+    dst = random_type(axes, (R, I, P) if chance.random() < 0.4 else (R, I), ndim, chance)
+    return shape, src, dst, random_links(axes, chance)
+
+
+def random_links(axes: list[MeshAxis], chance: random.Random) -> Links:
+    """All alike; the outer two between nodes, the inner two inside; four that differ; and messages that take time."""
+    match chance.randrange(4):
+        case 0:
+            return Links()
+        case 1:
+            return Links.of({axis: NAMED["network" if at < 2 else "nvlink"] for at, axis in enumerate(axes)})
+        case 2:
+            return Links.of({axis: chance.choice((10e9, 25e9, 100e9, 400e9)) for axis in axes})
+    bandwidth = {axis: chance.choice((25e9, 400e9)) for axis in axes}
+    return Links.of(bandwidth, {axis: chance.choice((1e-7, 1e-6, 5e-6)) for axis in axes})
 
 
 def random_type(axes: list[MeshAxis], letters: tuple[Letter, ...], ndim: int, chance: random.Random) -> TensorType:
@@ -68,55 +152,7 @@ def random_type(axes: list[MeshAxis], letters: tuple[Letter, ...], ndim: int, ch
 
 
 def plan_anew(shape: tuple[int, ...], src: TensorType, dst: TensorType, links: Links) -> None:
-    """Search, and remember nothing of the last search but which steps there are."""
+    """Search, and remember nothing of any search before."""
+    forget()
     plan.cache_clear()
     plan(shape, "float32", src, dst, links=links)
-
-
-def main() -> None:
-    """Print milliseconds and microseconds."""
-    chance = random.Random(0)
-    say = sys.stdout.write
-    for sizes, shape in SETTINGS:
-        axes = axes_of(sizes)
-        letters = (R, I)
-        ndim = len(shape)
-        sources = [random_type(axes, (*letters, P), ndim, chance) for _ in range(PAIRS)]
-        pairs = [(src, random_type(axes, letters, ndim, chance)) for src in sources]
-        start = time.process_time()
-        plan(shape, "float32", *pairs[0])
-        first = time.process_time() - start
-        sums = [(src, random_type(axes, (*letters, P), ndim, chance)) for src in sources]
-        for name, links, moves in (
-            ("all links alike", Links(), pairs),
-            ("two fast, two slow", slow_and_fast(axes), pairs),
-            ("sums pending at the end too", Links(), sums),
-            ("sums pending at the end too, two fast, two slow", slow_and_fast(axes), sums),
-        ):
-            cold = [least(partial(plan_anew, shape, src, dst, links)) * 1e3 for src, dst in moves]
-            cold.sort()
-            under = sum(1 for one in cold if one < 5)
-            middle, most, slowest = cold[len(cold) // 2], cold[len(cold) * 9 // 10], cold[-1]
-            say(
-                f"cold plan, axes of {sizes}, {shape}, {name}: median {middle:.2f} ms, nine of ten {most:.2f}, "
-                f"slowest {slowest:.2f}, {under} of {len(cold)} under 5 ms\n"
-            )
-        say(f"the first of these: {first * 1e3:.2f} ms\n")
-    warm = least(partial(plan, shape, "float32", *pairs[0]), 1000)
-    say(f"warm plan: {warm * 1e6:.2f} us\n")
-    mesh = IndexMap.compact((16, 16, 16, 16))
-    part = IndexMap.of_modes([mesh.modes[1], mesh.modes[3]])
-    operations: dict[str, Callable[[], object]] = {
-        "complement": lambda: part.complement(65536),
-        "compose": lambda: mesh.compose(part),
-        "inverse": mesh.inverse,
-        "divide": lambda: mesh.divide(IndexMap((8,), (1,))),
-        "coalesce, and equal": lambda: mesh.coalesce() == IndexMap((65536,), (1,)),
-        "orthogonal": lambda: Layout((16, 16), (4096, 16)).isorthogonal(Layout((16, 16), (256, 1))),
-    }
-    for name, function in operations.items():
-        say(f"65,536 ranks, {name}: {least(function, 200) * 1e6:.1f} us\n")
-
-
-if __name__ == "__main__":
-    main()

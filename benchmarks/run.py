@@ -4,6 +4,8 @@ python benchmarks/run.py                    print
 python benchmarks/run.py --json FILE        and write the numbers
 python benchmarks/run.py --write            and bring docs/benchmarks.md up to date
 python benchmarks/run.py --quick            few repeats, to see that it works
+python benchmarks/run.py --only plans       one of calls, operators, steps, collectives, command, plans; with --write
+                                            only its tables are brought up to date
 """
 
 import argparse
@@ -17,6 +19,7 @@ import bench_calls
 import bench_collectives
 import bench_command
 import bench_operators
+import bench_plans
 import bench_steps
 import torch
 from rows import Row, table
@@ -40,12 +43,38 @@ def machine() -> str:
     )
 
 
-def page(rows: list[Row]) -> str:
+MEASURES = {
+    "calls": bench_calls.measure,
+    "operators": bench_operators.measure,
+    "steps": bench_steps.measure,
+    "collectives": collectives,
+    "command": bench_command.measure,
+    "plans": bench_plans.measure,
+}
+
+
+def page(tables: list[str]) -> str:
+    body = "\n\n".join(tables)
     return (
         "# Benchmarks\n\n"
-        "`make bench` measures this; medians, and ratios within one run; calls and steps in CPU time. "
-        f"Taken with {machine()}.\n\n{table(rows).rstrip()}\n"
+        "`make bench` measures this; medians, and ratios within one run; calls, steps and plans in CPU time. "
+        f"Taken with {machine()}.\n\n{body}\n"
     )
+
+
+def renewed(old: str, new: list[str]) -> list[str]:
+    """The tables of the page, each that was measured now in place of the one with its title."""
+    found = {title(text): text for text in tables_of(old)} | {title(text): text for text in new}
+    return list(found.values())
+
+
+def tables_of(text: str) -> list[str]:
+    """Each with its title, which is the line in bold."""
+    return [f"**{part}".rstrip() for part in text.split("\n**")[1:]]
+
+
+def title(text: str) -> str:
+    return text.split("\n", 1)[0]
 
 
 def main() -> None:
@@ -53,24 +82,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=MEASURES)
     args = parser.parse_args()
     rows: list[Row] = []
-    for measure in (
-        bench_calls.measure,
-        bench_operators.measure,
-        bench_steps.measure,
-        collectives,
-        bench_command.measure,
-    ):
-        found = measure(args.quick)
-        print(table(found), flush=True)
-        rows += found
+    for name, measure in MEASURES.items():
+        if args.only in (None, name):
+            found = measure(args.quick)
+            print(table(found), flush=True)
+            rows += found
     if args.json:
         args.json.write_text(
             json.dumps({"machine": machine(), "rows": [row.to_dict() for row in rows]}, indent=2) + "\n"
         )
     if args.write:
-        PAGE.write_text(page(rows))
+        tables = tables_of(f"\n{table(rows)}")
+        PAGE.write_text(page(renewed(PAGE.read_text(), tables) if args.only else tables))
 
 
 if __name__ == "__main__":

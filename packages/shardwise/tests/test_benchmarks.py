@@ -17,6 +17,6 @@ def test_every_benchmark_runs_and_reports_positive_numbers(tmp_path):
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     rows = json.loads((tmp_path / "numbers.json").read_text())["rows"]
-    assert len({row["group"] for row in rows}) == 10
+    assert len({row["group"] for row in rows}) == 13
     assert all(row["value"] > 0 for row in rows)
     assert all(f"| {row['what']} |" in run.stdout for row in rows)

@@ -9,12 +9,14 @@ import heapq
 import itertools
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Entries = tuple[tuple[int, ...], ...]
 State = tuple[frozenset[int], Entries]
 Spent = tuple[int, int, int]
 """Attoseconds, collectives, local steps."""
+Step = tuple[Spent, State, frozenset[int], frozenset[int]]
+"""What a step costs, where it leads, the axes that it sums over, and those that it cuts by, or makes pending."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Machine:
     shape: tuple[int, ...]
     itemsize: int = 4
     joins: bool = True
+    _steps: dict[State, list[Step]] = field(default_factory=dict, compare=False)
 
     def held(self, entries: Entries) -> int:
         """Elements of the largest shard."""
@@ -62,31 +65,42 @@ class Machine:
         return count
 
     def steps(self, state: State, fixed: frozenset[int], made: frozenset[int]) -> Iterator[tuple[Spent, State]]:
-        """Every step but of the ``fixed`` axes; those ``made`` may become pending."""
+        """Every step but of the ``fixed`` axes; those ``made`` may become pending, and stay so."""
+        found = self._steps.get(state)
+        if found is None:
+            found = self._steps[state] = list(self._all_steps(state))
+        pending = state[0]
+        for cost, after, summed, changed in found:
+            if not (summed & fixed or summed & made or changed & fixed or not (after[0] - pending) <= made):
+                yield cost, after
+
+    def _all_steps(self, state: State) -> Iterator[Step]:
         pending, entries = state
         held = self.held(entries)
         innermost = {entry[-1]: dim for dim, entry in enumerate(entries) if entry}
         cut = frozenset(itertools.chain.from_iterable(entries))
-        for axis in frozenset(range(len(self.sizes))) - pending - fixed:
+        none = frozenset[int]()
+        for axis in frozenset(range(len(self.sizes))) - pending:
+            changed = frozenset({axis})
             if axis not in cut:
                 for dim in range(len(entries)):
-                    yield (0, 0, 1), (pending, _with(entries, dim, (*entries[dim], axis)))
-            if axis in made and (axis not in cut or axis in innermost):
+                    yield (0, 0, 1), (pending, _with(entries, dim, (*entries[dim], axis))), none, changed
+            if axis not in cut or axis in innermost:
                 whole = tuple(entry[:-1] if entry[-1:] == (axis,) else entry for entry in entries)
-                yield (0, 0, 1), (pending | {axis}, whole)
+                yield (0, 0, 1), (pending | {axis}, whole), none, changed
         for dim, entry in enumerate(entries):
             for count in range(1, (len(entry) if self.joins else min(1, len(entry))) + 1):
                 axes = entry[-count:]
                 size = self.ranks(axes)
                 time = self.time(axes, (size - 1) * held, size - 1)
-                yield (time, 1, 0), (pending, _with(entries, dim, entry[:-count]))
-        for axes in self.subsets(pending - fixed - made):
-            size, left = self.ranks(axes), pending - set(axes)
+                yield (time, 1, 0), (pending, _with(entries, dim, entry[:-count])), none, none
+        for axes in self.subsets(pending):
+            size, left, summed = self.ranks(axes), pending - set(axes), frozenset(axes)
             pieces, messages = (size - 1) * -(-held // size), size - 1
-            yield (self.time(axes, 2 * pieces, 2 * messages), 1, 0), (left, entries)
+            yield (self.time(axes, 2 * pieces, 2 * messages), 1, 0), (left, entries), summed, none
             for dim, order in itertools.product(range(len(entries)), itertools.permutations(axes)):
                 after = _with(entries, dim, entries[dim] + order)
-                yield (self.time(axes, (size - 1) * self.held(after), size - 1), 1, 0), (left, after)
+                yield (self.time(axes, (size - 1) * self.held(after), size - 1), 1, 0), (left, after), summed, none
         for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
             rest = tuple(entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True))
             axes = tuple(cut - set(itertools.chain.from_iterable(rest)))
@@ -94,7 +108,7 @@ class Machine:
                 for placed in _placements(axes, len(entries)):
                     after = tuple(one + other for one, other in zip(rest, placed, strict=True))
                     received = self.held(after) - self.kept(entries, after)
-                    yield (self.time(axes, received, self.ranks(axes) - 1), 1, 0), (pending, after)
+                    yield (self.time(axes, received, self.ranks(axes) - 1), 1, 0), (pending, after), none, none
 
     def costs(self, start: State, fixed: frozenset[int], made: frozenset[int]) -> dict[State, Spent]:
         """The least cost of every layout that can be reached (Dijkstra, 1959)."""

@@ -13,7 +13,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
 from shardwise.planner.links import Links
-from shardwise.planner.moves import fans, moves
+from shardwise.planner.moves import Fans, moves
 from shardwise.planner.route import plan, problem_of
 from shardwise.planner.shortest import shortest
 from shardwise.types.placement import I, P, R, V
@@ -52,13 +52,15 @@ def numbers(bits):
     return frozenset(at for at in range(bits.bit_length()) if bits >> at & 1)
 
 
-def compare(shape, axes, types, src, links, joins):
-    """Every move from ``src``: what the planner takes costs what the search over everything says."""
+def machine_of(shape, axes, links, joins):
     weights, latencies = links.integers(axes)
-    machine = Machine(
-        tuple(axis.size() for axis in axes), tuple(zip(latencies, weights, strict=True)), shape, joins=joins
-    )
-    tables = {}
+    sizes = tuple(axis.size() for axis in axes)
+    return Machine(sizes, tuple(zip(latencies, weights, strict=True)), shape, joins=joins)
+
+
+def compare(machine, axes, types, src, links):
+    """Every move from ``src``: what the planner takes costs what the search over everything says."""
+    shape, joins, tables = machine.shape, machine.joins, {}
     for dst in types:
         problem = problem_of(shape, "float32", src, dst, links, None if joins else frozenset())
         key = numbers(problem.fixed), numbers(problem.made)
@@ -79,17 +81,20 @@ def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins)
     axes = axes_of(sizes)
     types = all_types(axes, len(shape), letters=(R, P))  # to the search I is R
     chance = random.Random(f"{sizes} {shape} {joins}")
-    for src in types if EVERYTHING else chance.sample(types, SOURCES):
-        for links in links_of(axes) if EVERYTHING else chance.sample(links_of(axes), 1):
-            compare(shape, axes, types, src, links, joins)
+    for links in links_of(axes) if EVERYTHING else chance.sample(links_of(axes), 1):
+        machine = machine_of(shape, axes, links, joins)
+        for src in types if EVERYTHING else chance.sample(types, SOURCES):
+            compare(machine, axes, types, src, links)
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (3, 7)], ids=str)
 def test_uneven_shards_over_unequal_links_from_every_type(shape):
     axes = axes_of((2, 2))
     types = all_types(axes, len(shape), letters=(R, P))
+    links = links_of(axes)[1]
+    machine = machine_of(shape, axes, links, joins=True)
     for src in types:
-        compare(shape, axes, types, src, links_of(axes)[1], joins=True)
+        compare(machine, axes, types, src, links)
 
 
 @pytest.mark.parametrize(("sizes", "shape"), [((2, 3), (5, 7)), ((3, 2), (4, 4)), ((2, 2, 2), (9, 5))], ids=str)
@@ -216,7 +221,8 @@ def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, monkeypatch)
     types = all_types(axes, 2, letters=(R, P))
     links = Links.of({axes[0]: 25e9, axes[1]: 25e9, axes[2]: 400e9, axes[3]: 400e9})
     looked = []
-    monkeypatch.setattr("shardwise.planner.shortest.fans", lambda *asked: looked.append(asked) or fans(*asked))
+    of = Fans.of
+    monkeypatch.setattr(Fans, "of", lambda *asked: looked.append(asked) or of(*asked))
     chance = random.Random(0)
     for src, dst in (chance.sample(types, 2) for _ in range(30)):
         looked.clear()

@@ -15,21 +15,29 @@ from typing import NamedTuple
 Entries = tuple[tuple[int, ...], ...]
 """For every tensor dim the axes that cut it, outermost first. Axes are numbers."""
 
-Remnant = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""On a dim, of a block that axes cut, what is left to a rank when more axes cut it: of these it may stand anywhere."""
 
+class TakenOff(NamedTuple):
+    """Innermost axes of some dims that no longer cut them.
 
-class Rearrangement(NamedTuple):
-    """What an exchange over ``axes`` leads to: they are taken off, and cut the same or other dims.
-
-    ``bare``     the cuts of which some rank has nothing of its new block.
-    ``sharing``  the others, each with the remnants of what every rank has of its new block, one on every dim on which
-                 axes are taken off.
+    ``bits``             the axes as bits.
+    ``kept``, ``taken``  for every dim the axes that still cut it, and those that did.
     """
 
     axes: tuple[int, ...]
+    bits: int
+    kept: Entries
+    taken: Entries
+
+
+class Rearranged(NamedTuple):
+    """The cuts that an exchange leads to, in which the axes that it takes off cut the same or other dims.
+
+    ``bare``     those of which some rank has nothing of its new block.
+    ``sharing``  the others, of which every rank has some.
+    """
+
     bare: tuple[int, ...]
-    sharing: tuple[tuple[int, tuple[int, ...]], ...]
+    sharing: tuple[int, ...]
 
 
 class Cuts:
@@ -47,12 +55,11 @@ class Cuts:
         self._lock = threading.Lock()
         self.entries: list[Entries] = []
         self.bits: list[int] = []
-        self.remnants: list[Remnant] = []
         self._numbers: dict[Entries, int] = {}
-        self._remnants: dict[Remnant, int] = {}
         self._inside: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
-        self._gathers: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}
-        self._exchanges: dict[int, tuple[Rearrangement, ...]] = {}
+        self._gathers: dict[int, tuple[tuple[tuple[int, ...], int, int], ...]] = {}
+        self._taken: dict[int, tuple[TakenOff, ...]] = {}
+        self._rearranged: dict[tuple[int, tuple[int, ...]], Rearranged] = {}
 
     def number(self, entries: Entries) -> int:
         """The number of a cut."""
@@ -75,73 +82,69 @@ class Cuts:
             self._inside[number, order] = known
         return known
 
-    def gathers(self, number: int) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """The innermost axes of one dim no longer cut: the axes, and the cut."""
+    def gathers(self, number: int) -> tuple[tuple[tuple[int, ...], int, int], ...]:
+        """The innermost axes of one dim no longer cut: the axes, their bits, and the cut."""
         known = self._gathers.get(number)
         if known is None:
             entries = self.entries[number]
             known = self._gathers[number] = tuple(
-                (entry[-count:], self.number(with_entry(entries, dim, entry[:-count])))
+                (entry[-count:], bits_of(entry[-count:]), self.number(with_entry(entries, dim, entry[:-count])))
                 for dim, entry in enumerate(entries)
                 for count in range(1, len(entry) + 1)
             )
         return known
 
-    def exchanges(self, number: int) -> tuple[Rearrangement, ...]:
-        """Every exchange that starts at a cut, one for each set of axes that can be taken off."""
-        known = self._exchanges.get(number)
+    def wanted(self, number: int, goal: Entries) -> tuple[tuple[int, int, int], ...]:
+        """The axes that ``goal`` has next on a dim where all others stand as there: the axis, the dim, and the cut."""
+        entries, cut = self.entries[number], self.bits[number]
+        return tuple(
+            [
+                (axis, dim, self.number(with_entry(entries, dim, (*entry, axis))))
+                for dim, (entry, aim) in enumerate(zip(entries, goal, strict=True))
+                if len(entry) < len(aim) and entry == aim[: len(entry)] and not cut >> (axis := aim[len(entry)]) & 1
+            ]
+        )
+
+    def taken_off(self, number: int) -> tuple[TakenOff, ...]:
+        """Every way to take axes off from a cut."""
+        known = self._taken.get(number)
         if known is None:
-            known = self._exchanges[number] = tuple(self._exchanged(self.entries[number]))
+            known = self._taken[number] = tuple(_taken_off(self.entries[number]))
         return known
 
-    def _remnant(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> int:
-        remnant = dim, block, rest
-        number = self._remnants.get(remnant)
-        if number is None:
-            with self._lock:
-                number = self._remnants.get(remnant, len(self.remnants))
-                if number == len(self.remnants):
-                    self.remnants.append(remnant)
-                    self._remnants[remnant] = number
-        return number
+    def rearranged(self, number: int, off: TakenOff) -> Rearranged:
+        """Every cut by the axes taken off.
 
-    def _exchanged(self, entries: Entries) -> Iterator[Rearrangement]:
-        """An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left
-        out."""
-        for axes, kept, taken in _taken_off(entries):
-            bare, sharing = [], []
-            for placed in _placements(axes, self.dims, self.ndim):
-                pairs = [(old, new) for old, new in zip(taken, placed, strict=True) if old and new]
-                if any(old[0] == new[0] for old, new in pairs):
-                    continue
-                after = tuple([one + other for one, other in zip(kept, placed, strict=True)])
-                if pairs:
-                    bare.append(self.number(after))
-                else:
-                    both = enumerate(zip(entries, after, strict=True))
-                    rests = [(dim, new, old[len(new) :]) for dim, (old, new) in both]
-                    remnants = tuple([self._remnant(*rest) for rest in rests if rest[2]])
-                    sharing.append((self.number(after), remnants))
-            yield Rearrangement(axes, tuple(bare), tuple(sharing))
+        An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left
+        out.
+        """
+        known = self._rearranged.get((number, off.axes))
+        if known is None:
+            bare, sharing = list[int](), list[int]()
+            before = [entry[0] if entry else None for entry in off.taken]
+            for first, all_placed in _placements(off.axes, self.dims, self.ndim).items():
+                pairs = [old == new for old, new in zip(before, first, strict=True) if None not in (old, new)]
+                if not any(pairs):
+                    found = bare if pairs else sharing
+                    for placed in all_placed:
+                        after = tuple([one + other for one, other in zip(off.kept, placed, strict=True)])
+                        found.append(self.number(after))
+            known = self._rearranged[number, off.axes] = Rearranged(tuple(bare), tuple(sharing))
+        return known
 
-    def straight(self, number: int, goal: Entries) -> list[Rearrangement]:
-        """One exchange for each set of axes to take off: what ``goal`` has on a dim goes there, the rest stays."""
-        found = []
-        entries = self.entries[number]
+    def straight(self, number: int, off: TakenOff, goal: Entries) -> Rearranged:
+        """One cut by the axes taken off, if it is new: what ``goal`` has on a dim goes there, the rest stays."""
         home = {axis: dim for dim, entry in enumerate(goal) for axis in entry}
         order = {axis: at for entry in goal for at, axis in enumerate(entry)}
-        for axes, kept, taken in _taken_off(entries):
-            placed: list[list[int]] = [[] for _ in entries]
-            for dim, entry in enumerate(taken):
-                for axis in entry:
-                    placed[home.get(axis, dim)].append(axis)
-            after = tuple(
-                one + tuple(sorted(other, key=lambda axis: order.get(axis, len(order))))
-                for one, other in zip(kept, placed, strict=True)
-            )
-            if after != entries:
-                found.append(Rearrangement(axes, (self.number(after),), ()))
-        return found
+        placed: list[list[int]] = [[] for _ in goal]
+        for dim, entry in enumerate(off.taken):
+            for axis in entry:
+                placed[home.get(axis, dim)].append(axis)
+        after = tuple(
+            one + tuple(sorted(other, key=lambda axis: order.get(axis, len(order))))
+            for one, other in zip(off.kept, placed, strict=True)
+        )
+        return Rearranged((self.number(after),) if after != self.entries[number] else (), ())
 
 
 @lru_cache(maxsize=32)
@@ -150,9 +153,23 @@ def cuts_of(axes: int, dims: tuple[int, ...], ndim: int) -> Cuts:
     return Cuts(dims, ndim)
 
 
+def forget() -> None:
+    """Let the next search find its cuts anew, as in a new process."""
+    cuts_of.cache_clear()
+    _placements.cache_clear()
+
+
 def bits_of(axes: tuple[int, ...]) -> int:
     """A set of axes as bits."""
     return sum([1 << axis for axis in axes])
+
+
+def subsets(axes: int) -> Iterator[int]:
+    """All of a set of axes as bits, but the empty one."""
+    chosen = axes
+    while chosen:
+        yield chosen
+        chosen = (chosen - 1) & axes
 
 
 def with_entry(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
@@ -160,22 +177,19 @@ def with_entry(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
     return (*entries[:dim], entry, *entries[dim + 1 :])
 
 
-def _taken_off(entries: Entries) -> Iterator[tuple[tuple[int, ...], Entries, Entries]]:
-    """Every way to take innermost axes of some dims off: the axes, what still cuts every dim, and what did."""
+def _taken_off(entries: Entries) -> Iterator[TakenOff]:
+    """Every way to take innermost axes of some dims off."""
     for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
         taken = tuple([entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)])
         axes = tuple(sorted(itertools.chain.from_iterable(taken)))
         if axes:
-            yield (
-                axes,
-                tuple([entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)]),
-                taken,
-            )
+            kept = tuple([entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)])
+            yield TakenOff(axes, bits_of(axes), kept, taken)
 
 
 @lru_cache(maxsize=4096)
-def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> tuple[Entries, ...]:
-    """All ways to let every one of ``axes`` cut one of ``dims``, in any order."""
+def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> dict[tuple[int | None, ...], list[Entries]]:
+    """All ways to let every one of ``axes`` cut one of ``dims``, in any order; by the outermost axis of every dim."""
     found: list[Entries] = [((),) * ndim]
     for axis in axes:
         found = [
@@ -184,4 +198,7 @@ def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> tupl
             for dim in dims
             for at in range(len(entries[dim]) + 1)
         ]
-    return tuple(found)
+    by_first: dict[tuple[int | None, ...], list[Entries]] = {}
+    for entries in found:
+        by_first.setdefault(tuple([entry[0] if entry else None for entry in entries]), []).append(entries)
+    return by_first

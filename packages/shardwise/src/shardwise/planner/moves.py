@@ -8,14 +8,13 @@ and receives 7.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from .cost import ring
-from .cuts import Entries, bits_of
-from .problem import DIGITS, ONE, Problem, Rates, State
+from .cuts import Entries, Rearranged, TakenOff, subsets
+from .problem import DIGITS, ONE, CollectiveGroup, Problem, State
 
 
 class Move(NamedTuple):
@@ -44,79 +43,163 @@ class Move(NamedTuple):
         return self.spent >> DIGITS & 1
 
 
+End = tuple[int, int, int]
+"""Of a step: the number of the cut that it leads to, its ``spent``, and its ``elements``."""
+
+
 class Fan(NamedTuple):
     """Steps that differ in the cut that they lead to: a search looks at many more than it takes.
 
-    ``pending``  bits of the axes over which a reduction is pending afterwards.
-    ``ends``     of every step: the number of the cut, its ``spent``, and its ``elements``.
+    ``least``   what the cheapest of them costs, or less.
+    ``bits``    of ``axes``: no reduction may be pending over these before, if ``summed`` does not say so.
+    ``summed``  bits of the axes over which none is pending any more, and ``made`` of those over which one is now.
+    ``aim``     bits of those that can cut where they are to stay after one of several steps.
+    ``ends``    of the only step, or gives those of all.
     """
 
     op: str
     axes: tuple[int, ...]
-    pending: int
     messages: int
-    ends: Iterable[tuple[int, int, int]]
+    least: int
+    bits: int
+    summed: int
+    made: int
+    aim: int
+    ends: tuple[End] | Callable[[], Iterable[End]]
 
 
 def moves(problem: Problem, state: State) -> Iterator[Move]:
     """Every step from ``state``."""
-    entries = problem.cuts.entries
-    for op, axes, pending, messages, ends in fans(problem, state[0], problem.cuts.number(state[1])):
-        for number, spent, elements in ends:
-            yield Move(spent, op, axes, (pending, entries[number]), elements, messages)
+    entries, pending = problem.cuts.entries, state[0]
+    for fan in Fans(problem, every=True).of(pending, problem.cuts.number(state[1])):
+        after = pending & ~fan.summed | fan.made
+        for number, spent, elements in fan.ends() if callable(fan.ends) else fan.ends:
+            yield Move(spent, fan.op, fan.axes, (after, entries[number]), elements, fan.messages)
 
 
-class Approach(NamedTuple):
-    """What a search knows of a state when it looks at its steps, by which it need not look at all of them.
+class Fans:
+    """The steps from states that may be of use, or ``every`` one."""
 
-    ``step``, ``elements``  the step by which it was reached.
-    ``alike``               a state was looked at before that is cut by the same axes and cost no more.
-    ``sofar``, ``spent``    what it cost, and by cut what states cost at which as much is pending.
-    ``least``               nothing that costs as much is wanted.
-    """
+    def __init__(self, problem: Problem, *, every: bool = False) -> None:
+        self.problem = problem
+        self.settled = (False,) * len(problem.shape) if every else problem.settled
+        self._of_cuts: dict[int, tuple[list[Fan], list[Fan]]] = {}
 
-    step: Fan | None = None
-    elements: int = 0
-    alike: bool = False
-    sofar: int = 0
-    spent: Mapping[int, int] = MappingProxyType({})
-    least: int | float = math.inf
+    def of(self, pending: int, number: int) -> Iterator[Fan]:
+        """Those from one state.
 
+        An axis that cuts at the goal and is equal cuts at once where the dim is ``settled``, if all that are to be
+        outside it do.
+        """
+        known = self._of_cuts.get(number)
+        if known is None:
+            known = self._of_cuts[number] = self._at_once(number), list(self._of_cut(number))
+        for fan in known[0]:
+            if not fan.bits & pending:
+                return iter((fan,))
+        found: Iterator[Fan] = (fan for fan in known[1] if not fan.bits & pending)
+        if self.problem.made & ~pending:
+            found = itertools.chain(self._made(pending, number), found)
+        summed = pending & ~self.problem.fixed & ~self.problem.made
+        found = itertools.chain(found, self._reductions(summed, number)) if summed else found
+        return found if self.problem.most is None else self._small(found, self.problem.most)
 
-UNKNOWN = Approach()
+    def _small(self, found: Iterable[Fan], most: int) -> Iterator[Fan]:
+        held = self.problem.held
+        for fan in found:
+            if callable(fan.ends):
+                op, axes, messages, least, bits, summed, made, aim, ends = fan
+                ends = partial(_small_ends, self.problem, fan.ends, most)
+                yield Fan(op, axes, messages, least, bits, summed, made, aim, ends)
+            elif held(fan.ends[0][0]) <= most:
+                yield fan
 
+    def _at_once(self, number: int) -> list[Fan]:
+        problem = self.problem
+        return [
+            _cut(axis, after)
+            for axis, dim, after in problem.cuts.wanted(number, problem.goal[1])
+            if self.settled[dim] and not problem.fixed >> axis & 1
+        ]
 
-def fans(problem: Problem, pending: int, number: int, approach: Approach = UNKNOWN) -> Iterator[Fan]:
-    """Every step from a state, without those that are of no use by its ``approach``."""
-    found = itertools.chain(
-        _local(problem, pending, number),
-        _gathers(problem, pending, number, approach),
-        _exchanges(problem, pending, number, approach),
-        _reductions(problem, pending, number),
-    )
-    if problem.most is None:
+    def _made(self, pending: int, number: int) -> Iterator[Fan]:
+        """Make what is equal everywhere, or a shard, an addend of a pending sum."""
+        problem, entries, cut = self.problem, self.problem.cuts.entries[number], self.problem.cuts.bits[number]
+        for axis, bit in enumerate(1 << axis for axis in range(len(problem.sizes))):
+            inner = not cut & bit or any(entry and entry[-1] == axis for entry in entries)
+            if inner and problem.made & bit & ~pending:
+                whole = tuple(entry[:-1] if entry and entry[-1] == axis else entry for entry in entries)
+                yield Fan("convert", (axis,), 0, 1, bit, 0, bit, 0, ((problem.cuts.number(whole), 1, 0),))
+
+    def _of_cut(self, number: int) -> Iterator[Fan]:
+        """Cut what is equal everywhere; gather; exchange. An axis that is best left where it is stays there."""
+        problem, cuts = self.problem, self.problem.cuts
+        entries, cut, held = cuts.entries[number], cuts.bits[number], problem.held(number)
+        still = problem.fixed | cut
+        for axis in range(len(problem.sizes)):
+            if not still >> axis & 1:
+                for after in cuts.inside(number, (axis,)):
+                    if not (problem.wide and _astray(cuts.entries[after], axis, problem.goal[1])):
+                        yield _cut(axis, after)
+        staying = self._staying(entries)
+        for axes, bits, after in cuts.gathers(number):
+            group = None if bits & staying else problem.group(axes)
+            if group is not None:
+                messages, elements = ring("all_gather", held, group.ranks)
+                spent = group.price(elements)
+                yield Fan("all_gather", axes, messages, spent, bits, 0, 0, 0, ((after, spent, elements),))
+        yield from self._exchanges(number, staying)
+
+    def _staying(self, entries: Entries) -> int:
+        found = 0
+        for entry, wanted, settled in zip(entries, self.problem.goal[1], self.settled, strict=True):
+            if settled:
+                for axis, other in zip(entry, wanted, strict=False):
+                    if axis != other:
+                        break
+                    found |= 1 << axis
         return found
-    most = problem.most
-    return (
-        Fan(op, axes, left, messages, [end for end in ends if problem.held(end[0]) <= most])
-        for op, axes, left, messages, ends in found
-    )
+
+    def _exchanges(self, number: int, staying: int) -> Iterator[Fan]:
+        """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
+
+        Where an axis comes to a dim off which one is taken some rank has nothing of its new block, elsewhere each has
+        some.
+        """
+        problem = self.problem
+        whole = problem.share(problem.cuts.bits[number])
+        for off in problem.cuts.taken_off(number):
+            axes, bits, _, taken = off
+            group = None if bits & staying else problem.group(axes)
+            if group is not None:
+                away = 0
+                for homes, entry in zip(problem.homes, taken, strict=True):
+                    if entry:
+                        away |= homes
+                spent, ends = group.price(whole), partial(_bare, problem, number, off, group)
+                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, bits, ends)
+                spent, ends = group.price(whole - whole // group.ranks), partial(_sharing, problem, number, off, group)
+                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, bits & ~away, ends)
+
+    def _reductions(self, summed: int, number: int) -> Iterator[Fan]:
+        problem = self.problem
+        held, cut = problem.held(number), problem.cuts.bits[number]
+        for bits in subsets(summed):
+            axes = tuple([axis for axis in range(len(problem.sizes)) if bits >> axis & 1])
+            group = problem.group(axes)
+            if group is None or not problem.one_kind(bits):
+                continue
+            messages, elements = ring("all_reduce", held, group.ranks)
+            spent = 2 * group.price(elements // 2) - ONE  # twice round the ring, as one collective
+            yield Fan("all_reduce", axes, messages, spent, 0, bits, 0, 0, ((number, spent, elements),))
+            messages, others = ring("all_gather", 1, group.ranks)  # as many, the other way round
+            spent = group.price(others * problem.share(cut | bits))
+            ends = partial(_scattered, problem, number, axes, group, others)
+            yield Fan("reduce_scatter", axes, messages, spent, 0, bits, 0, bits, ends)
 
 
-def _local(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
-    """Cut what is equal everywhere, or make it, or a shard, an addend of a pending sum."""
-    cuts = problem.cuts
-    entries, cut = cuts.entries[number], cuts.bits[number]
-    still = pending | problem.fixed
-    for axis, bit in enumerate(1 << axis for axis in range(len(problem.sizes))):
-        if problem.made & bit & ~still and (not cut & bit or any(entry and entry[-1] == axis for entry in entries)):
-            whole = tuple(entry[:-1] if entry and entry[-1] == axis else entry for entry in entries)
-            yield Fan("convert", (axis,), pending | bit, 0, ((cuts.number(whole), 1, 0),))
-    for axis in range(len(problem.sizes)):
-        if not (still | cut) >> axis & 1:
-            for after in cuts.inside(number, (axis,)):
-                if not (problem.wide and _astray(cuts.entries[after], axis, problem.goal[1])):
-                    yield Fan("convert", (axis,), pending, 0, ((after, 1, 0),))
+def _cut(axis: int, after: int) -> Fan:
+    return Fan("convert", (axis,), 0, 1, 1 << axis, 0, 0, 0, ((after, 1, 0),))
 
 
 def _astray(entries: Entries, axis: int, goal: Entries) -> bool:
@@ -124,94 +207,36 @@ def _astray(entries: Entries, axis: int, goal: Entries) -> bool:
     return any(axis in entry and entry != wanted[: len(entry)] for entry, wanted in zip(entries, goal, strict=True))
 
 
-def _gathers(problem: Problem, pending: int, number: int, approach: Approach) -> Iterator[Fan]:
-    held, sofar, least, reached = problem.held(number), approach.sofar, approach.least, approach.spent
-    for axes, after in problem.cuts.gathers(number):
-        group = problem.group(axes)
-        if group is not None:
-            messages, elements = ring("all_gather", held, group.ranks)
-            spent = group.price(elements)
-            if reached.get(after, least) > sofar + spent:
-                yield Fan("all_gather", axes, pending, messages, ((after, spent, elements),))
+def _small_ends(problem: Problem, ends: Callable[[], Iterable[End]], most: int) -> Iterator[End]:
+    return (end for end in ends() if problem.held(end[0]) <= most)
 
 
-def _reductions(problem: Problem, pending: int, number: int) -> Iterator[Fan]:
-    summed = pending & ~problem.fixed & ~problem.made
-    if not summed:
-        return
-    cuts = problem.cuts
-    for chosen in _subsets([axis for axis in range(len(problem.sizes)) if summed >> axis & 1]):
-        group = problem.group(chosen)
-        if group is None or len({problem.kinds[axis] for axis in chosen}) > 1:
-            continue
-        count, _, price = group
-        left = pending & ~bits_of(chosen)
-        messages, elements = ring("all_reduce", problem.held(number), count)  # twice round the ring, as one collective
-        yield Fan("all_reduce", chosen, left, messages, ((number, 2 * price(elements // 2) - ONE, elements),))
-        messages, others = ring("all_gather", 1, count)  # as many, the other way round
-        for order in [chosen] if problem.wide else itertools.permutations(chosen):
-            ends = []
-            for after in cuts.inside(number, order):
-                elements = others * problem.held(after)
-                ends.append((after, price(elements), elements))
-            yield Fan("reduce_scatter", order, left, messages, ends)
+def _scattered(
+    problem: Problem, number: int, axes: tuple[int, ...], group: CollectiveGroup, others: int
+) -> Iterator[End]:
+    for order in [axes] if problem.wide else itertools.permutations(axes):
+        for after in problem.cuts.inside(number, order):
+            elements = others * problem.held(after)
+            yield after, group.price(elements), elements
 
 
-def _exchanges(problem: Problem, pending: int, number: int, approach: Approach) -> Iterator[Fan]:
-    """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
-
-    After an exchange, another at its pace is left out where one over the axes of both does as much in no more time,
-    though it bring a whole block: where the second brings one, or what it leaves to a rank is no more than the first
-    has brought. That is at most a block by the number of ranks, and so always where shards are even.
-    """
-    cuts, held, lacked = problem.cuts, problem.held, problem.lacked
-    found = cuts.straight(number, problem.goal[1]) if problem.wide else cuts.exchanges(number)
-    useless, covered, before, (step, brought, alike, sofar, reached, least) = None, None, None, approach
-    whole = problem.share(cuts.bits[number])
-    if found and problem.one_for_two:
-        if step is not None and step.op == "all_to_all":
-            before = _rates(problem, step.axes)
-            if problem.even or brought == held(number):
-                useless = before
-        if alike:  # The other state leads there over all axes, with the last exchange.
-            covered = _rates(problem, found[-1].axes)
-    even, reaching = problem.even, reached.get
-    for axes, bare, sharing in found:
-        group = problem.group(axes)
-        if group is None or group.rates is useless:
-            continue
-        ranks, rates, price = group
-        ends: list[tuple[int, int, int]] = []
-        if bare and rates is not covered and rates is not before:
-            spent, elements = price(whole), whole
-            most = sofar + spent
-            for after in bare:
-                if reaching(after, least) > most:
-                    if not even:
-                        elements = held(after)
-                        spent = price(elements)
-                    ends.append((after, spent, elements))
-        if sharing:
-            elements = whole - whole // ranks
-            spent = price(elements)
-            most = sofar + spent
-            for after, remnants in sharing:
-                if reaching(after, least) > most:
-                    if not even:
-                        if rates is before and held(after) <= brought * ranks:
-                            continue
-                        elements = lacked(after, remnants)
-                        spent = price(elements)
-                    ends.append((after, spent, elements))
-        if ends:
-            yield Fan("all_to_all", axes, pending, ranks - 1, ends)
+def _bare(problem: Problem, number: int, off: TakenOff, group: CollectiveGroup) -> Iterator[End]:
+    for after in _rearranged(problem, number, off).bare:
+        elements = problem.held(after)
+        yield after, group.price(elements), elements
 
 
-def _rates(problem: Problem, axes: tuple[int, ...]) -> Rates | None:
-    group = problem.group(axes)
-    return group and group.rates
+def _sharing(problem: Problem, number: int, off: TakenOff, group: CollectiveGroup) -> Iterator[End]:
+    parts = problem.least_parts(off)
+    for after in _rearranged(problem, number, off).sharing:
+        elements = held = problem.held(after)
+        for part, block in parts:
+            held = held * part // block
+        elements -= held
+        yield after, group.price(elements), elements
 
 
-def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:
-    for count in range(1, len(axes) + 1):
-        yield from itertools.combinations(axes, count)
+def _rearranged(problem: Problem, number: int, off: TakenOff) -> Rearranged:
+    if problem.wide:
+        return problem.cuts.straight(number, off, problem.goal[1])
+    return problem.cuts.rearranged(number, off)

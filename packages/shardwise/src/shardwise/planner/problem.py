@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from .cuts import Cuts, Entries, bits_of, cuts_of
+from .cuts import Cuts, Entries, TakenOff, bits_of, cuts_of, subsets
 
 State = tuple[int, Entries]
-Rates = tuple[tuple[int, int], ...]
 DIGITS = 12
 """Bits for the collectives of a plan, and for its local steps."""
 ONE = 1 << DIGITS
+MOST_SHARES = 300
+"""So many ways to divide axes among dims are looked at, to see how little a rank can hold."""
 MOST_WAYS = 3000
 """So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
 straight to the goal, and then a cheaper plan may exist."""
@@ -34,13 +35,10 @@ class CollectiveGroup(NamedTuple):
     """The ranks that a collective over some axes joins.
 
     ``ranks``  how many.
-    ``rates``  attoseconds per message and per element of the slowest axis; of several, if none is the slowest in both.
-               Rates that are the same are one object.
     ``price``  by the elements that a rank receives, what a collective costs that goes once round the ring.
     """
 
     ranks: int
-    rates: Rates
     price: Callable[[int], int]
 
 
@@ -54,6 +52,11 @@ class Problem:
     ``together``  the sets of axes, as bits, over which one collective can run; None: any.
     ``weights``   attoseconds per byte over each axis; ``latencies`` attoseconds per message.
     ``most``      no tensor on the way may have more elements.
+    ``even``      every dim is cut evenly, whatever axes cut it.
+    ``settled``   of every dim whether an axis that is where it stays is best left there, and best put there as soon as
+                  it can be: since the dim is cut evenly, whatever else is done is cheaper. Not where a collective can
+                  run over more axes and not over some of them: an axis may be wanted there to make up the number.
+    ``homes``     for every dim the bits of the axes that cut it at the goal.
     """
 
     sizes: tuple[int, ...]
@@ -70,15 +73,15 @@ class Problem:
     latencies: tuple[int, ...]
     most: int | None = None
     cuts: Cuts = field(init=False, compare=False, repr=False)
+    homes: tuple[int, ...] = field(init=False, compare=False)
     even: bool = field(init=False, compare=False)
+    settled: tuple[bool, ...] = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
-    one_for_two: bool = field(init=False, compare=False)
     _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _shares: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _remain: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, compare=False)
-    _same: dict[Rates, Rates] = field(default_factory=dict, init=False, compare=False)
+    _shares: dict[tuple[int, int], int] = field(default_factory=dict, init=False, compare=False)
     _groups: dict[tuple[int, ...], CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
+    _least_groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = math.prod(self.sizes)
@@ -89,10 +92,12 @@ class Problem:
         cuts = Cuts(dims, len(self.shape)) if wide else cuts_of(len(self.sizes), dims, len(self.shape))
         object.__setattr__(self, "cuts", cuts)
         object.__setattr__(self, "wide", wide)
-        # One exchange over the axes of two is possible, and no messages make it dearer.
-        one_for_two = self.together is None and not wide and not any(self.latencies)
-        object.__setattr__(self, "one_for_two", one_for_two)
+        object.__setattr__(self, "homes", tuple(map(bits_of, self.goal[1])))
         object.__setattr__(self, "even", all(length % whole == 0 for length in self.shape))
+        inside = self.together is None or all(
+            part.bit_count() == 1 or part in self.together for one in self.together for part in subsets(one)
+        )
+        object.__setattr__(self, "settled", tuple([inside and length % whole == 0 for length in self.shape]))
 
     def _dims(self, whole: int) -> tuple[int, ...]:
         """The tensor dims that steps may cut: two at least, those that are cut at either end, and another one.
@@ -127,23 +132,32 @@ class Problem:
             count = self._held[number] = self.elements(self.cuts.entries[number])
         return count
 
-    def share(self, bits: int) -> int:
-        """The least that the first rank holds where these axes cut: as much where shards are even."""
-        share = self._shares.get(bits)
+    def share(self, bits: int, home: int = 0) -> int:
+        """The least that the first rank can hold where axes cut, if those ``home`` do where they cut at the goal."""
+        share = self._shares.get((bits, home))
         if share is None:
-            ranks = math.prod(size for axis, size in enumerate(self.sizes) if bits >> axis & 1)
-            share = self._shares[bits] = -(-math.prod(self.shape) // ranks)
+            share = self._shares[bits, home] = self._share(bits, home)
         return share
 
-    def lacked(self, number: int, remnants: tuple[int, ...]) -> int:
-        """The most that a rank lacks of a first block, of which it has no less than these remnants, one on a dim."""
-        held = kept = self.held(number)
-        for remnant in remnants:
-            known = self._remain.get(remnant)
-            if known is None:
-                known = self._remain[remnant] = self._least(*self.cuts.remnants[remnant])
-            kept = kept * known[0] // known[1]
-        return held - kept
+    def _share(self, bits: int, home: int) -> int:
+        dims, whole = self.cuts.dims, math.prod(self.shape)
+        sizes = [size for axis, size in enumerate(self.sizes) if bits >> axis & 1]
+        if self.even or len(dims) ** len(sizes) > MOST_SHARES:
+            return -(-whole // math.prod(sizes))
+        others = [length for dim, length in enumerate(self.shape) if dim not in dims]
+        lengths = [self.length(dim, tuple([axis for axis in self.goal[1][dim] if home >> axis & 1])) for dim in dims]
+        found = {tuple(lengths)}
+        for size in [size for axis, size in enumerate(self.sizes) if (bits & ~home) >> axis & 1]:
+            found = {
+                (*lengths[:at], -(-lengths[at] // size), *lengths[at + 1 :])
+                for lengths in found
+                for at in range(len(dims))
+            }
+        return math.prod(others) * min(map(math.prod, found))
+
+    def least_parts(self, off: TakenOff) -> list[tuple[int, int]]:
+        """On every dim where axes are taken off, what every rank has at least of the block that is no longer cut."""
+        return [self._least(dim, off.kept[dim], taken) for dim, taken in enumerate(off.taken) if taken]
 
     def _least(self, dim: int, block: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, int]:
         """The smallest piece of a first block that ``rest`` cuts, and how long the block is."""
@@ -167,16 +181,33 @@ class Problem:
             found = self._groups[axes] = self._group(axes)
             return found
 
+    def least_group(self, bits: int) -> CollectiveGroup | None:
+        """What a collective over these axes joins, or over more; None if none can run over all of them."""
+        try:
+            return self._least_groups[bits]
+        except KeyError:
+            axes = tuple(axis for axis in range(len(self.sizes)) if bits >> axis & 1)
+            none = self.together is not None and len(axes) > 1 and not any(bits & ~one == 0 for one in self.together)
+            found = self._least_groups[bits] = None if none else self._joined(axes)
+            return found
+
+    def one_kind(self, bits: int) -> bool:
+        """The same reduction is pending over all these axes."""
+        return len({kind for axis, kind in enumerate(self.kinds) if bits >> axis & 1}) == 1
+
     def _group(self, axes: tuple[int, ...]) -> CollectiveGroup | None:
         if self.together is not None and len(axes) > 1 and bits_of(axes) not in self.together:
             return None
+        return self._joined(axes)
+
+    def _joined(self, axes: tuple[int, ...]) -> CollectiveGroup:
         ranks = self.ranks(axes)
         pairs = {(self.latencies[axis], self.weights[axis] * self.itemsize) for axis in axes}
         slowest = (max(pair[0] for pair in pairs), max(pair[1] for pair in pairs))
         rates = (slowest,) if slowest in pairs else tuple(sorted(pairs))
         priced = [((ranks - 1) * latency << 2 * DIGITS | ONE, each << 2 * DIGITS) for latency, each in rates]
         price = partial(_at_rate, *priced[0]) if len(priced) == 1 else partial(_slowest, priced)
-        return CollectiveGroup(ranks, self._same.setdefault(rates, rates), price)
+        return CollectiveGroup(ranks, price)
 
 
 def _at_rate(start: int, each: int, elements: int) -> int:

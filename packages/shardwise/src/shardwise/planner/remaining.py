@@ -1,292 +1,192 @@
 """How much is left to do: what every way from a layout to the goal of a move costs at least, for the search.
 
-The bound on what is left is of information. A rank has to receive what it needs and does not hold. Where a sum over n
-ranks is pending, n - 1 messages bring an element together on the first rank that has it, and each of the c - 1 other
-ranks that are to have it receives it after that; spread over all ranks this is what a ring all-reduce receives. Where
-links differ, the same is said of each set of slow axes, with the ranks that fast ones join taken as one, and the shares
-add up: bytes over slow axes cost what all bytes cost, and more. Where an axis is to be pending at the end, any of its
-ranks may keep an element for all: until it is pending these ranks are taken as one, and share what they receive.
-A bound on collectives may assume that no byte more than the bound on bytes is received, because a path that receives
-more takes longer than the bound says.
-Source: Patarasuk and Yuan 2009 (the bound of all-reduce).
+The bound is the cheapest way in a simpler world, where on a dim no axis stands in the way of another: of each axis it
+counts whether a reduction is pending over it, whether it cuts where it does not stay, or neither, and an axis that has
+to cut and is equal, or cuts where it stays, is done. Nothing there costs more than here: a rank holds no more than it
+can where as many axes cut, an exchange leaves it the largest part that one can, and takes no axis along that only
+stands in the way. These few situations are looked at from the goal backwards, the nearest first, and no further than
+they are asked for.
+Where an axis is to be pending at the end, any of its ranks may keep an element for all, at no cost: until it is
+pending it counts as cutting.
+An exchange that takes an axis off a dim where another one comes leaves a rank with nothing. So that it is counted as
+dear as it is, an axis that cuts at the start, and not where it stays, is known to be where it was until it is moved.
+Source: Culberson and Schaeffer 1998 (bounds from a simpler world); Dijkstra 1959.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+import heapq
+from collections.abc import Iterator
 
-from .cuts import bits_of
-from .problem import DIGITS, Problem
+from .cuts import bits_of, subsets
+from .moves import Fan
+from .problem import ONE, CollectiveGroup, Problem
 
-
-class Part(NamedTuple):
-    """What the cut of one dim says of the way to the goal.
-
-    ``cut``     bits of the axes that cut it.
-    ``both``    how many axes the old cut and the new one begin with alike.
-    ``astray``  how many others have to be taken off; ``away`` how many of these cut nothing at the goal.
-    ``levels``  for every level how many ranks fast axes join; the most that these hold of this dim's new shard; the
-                most elements that such ranks need which have nothing of it, 0 if all have something; and what a rank
-                receives at least in a collective that takes a slow axis off.
-    """
-
-    cut: int
-    both: int
-    astray: int
-    away: int
-    levels: tuple[tuple[int, int, int, int], ...]
-
-
-class CutLeft(NamedTuple):
-    """What the cut of all dims says of it.
-
-    ``bits``    of the axes that cut.
-    ``astray``, ``away``  of all dims together, and on how many dims, ``places``, there is one astray.
-    ``times``   at every level, if no sum is pending over its axes.
-    ``least``   if none is pending at all, as the digits of one number: time, collectives, and local steps.
-    """
-
-    bits: int
-    astray: int
-    away: int
-    places: int
-    times: list[int]
-    least: int
-
-
-class Level(NamedTuple):
-    """A weight, the least of which is that of all axes: ``more`` than the one before, the axes that are as slow or
-    slower with their number of ranks, the ranks of the faster ones, and what the ranks of one place on the slow axes
-    need: how much of each dim, and how many elements."""
-
-    more: int
-    slow: frozenset[int]
-    bits: int
-    places: int
-    fast: int
-    lengths: tuple[int, ...]
-    needed: int
+Situation = tuple[int, int, int]
+"""The bits of the axes over which a reduction is pending, of those that cut where they do not stay, and of those among
+them that are known to be on the dim where they were at the start."""
 
 
 class Remaining:
-    """Least time and collectives from a state to the goal.
+    """Least time, collectives and local steps from a state to the goal."""
 
-    ``as_one``  bits of the axes that are to be pending and are not, whose ranks are taken as one.
-    """
-
-    def __init__(self, problem: Problem, as_one: int = 0) -> None:
-        self.problem, self.as_one = problem, as_one
-        still = problem.fixed | problem.made
-        moved = [axis for axis in range(len(problem.sizes)) if not still & (1 << axis)]
-        self.sharing = math.prod(size for axis, size in enumerate(problem.sizes) if as_one & (1 << axis))
-        self.others: dict[int, Remaining] = {}
-        self.ranks = math.prod(problem.sizes[axis] for axis in moved)
-        self.cut_bits = sum(map(bits_of, problem.goal[1]))
-        self.moved = bits_of(tuple(moved))
-        self.total = math.prod(problem.shape)
-        self.levels = self._levels(moved)
-        self.parts: dict[tuple[int, tuple[int, ...]], Part] = {}
-        self.cuts: dict[int, CutLeft] = {}
-        self.sums: dict[int, int] = {}
-        self.bare: dict[tuple[int, int, int], tuple[int, ...]] = {}
-        self.exact = problem.even and not as_one
-        self.never = (0,) * len(self.levels)
-        self.off = list(map(self._received_off, range(len(problem.sizes))))
-        sets = problem.together
-        self.widest = max((one.bit_count() for one in sets), default=1) if sets is not None else max(1, len(moved))
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.moved = ((1 << len(problem.sizes)) - 1) & ~problem.fixed
+        self.made = problem.made & self.moved
+        self.stays = sum(problem.homes)
+        self.summed = problem.start[0] & self.moved
+        self.home = {axis: dim for dim, entry in enumerate(problem.goal[1]) for axis in entry}
+        self.tracked = 0
+        self.parts: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
+        self.known: dict[int, tuple[int, int, int]] = {}
+        self.origin: dict[int, int] = {}  # the dim on which an axis is that does not stay there, both as bits
+        self.tracked = self.staying = 0
+        for dim, entry in enumerate(problem.start[1]):
+            cut, astray, _ = self._part(dim, entry)
+            self.staying |= cut & ~astray
+            for axis in _bits(astray & ~self.made):
+                self.origin[axis] = 1 << dim
+        self.parts.clear()
+        self.tracked = sum(self.origin)
+        self.waits: dict[int, int] = {}
+        goal = self.made, 0, 0
+        self.settled: dict[Situation, int] = {}
+        self.found: dict[Situation, int] = {goal: 0}
+        self.queue: list[tuple[int, Situation]] = [(0, goal)]
 
     def least(self, pending: int, number: int) -> int:
         """Of a state, as the digits of one number."""
-        made = self.problem.made
-        if not made:
-            return self._left(pending, number)
-        as_one = made & ~pending
-        other = self.others.get(as_one)
-        if other is None:
-            other = self.others[as_one] = Remaining(self.problem, as_one)
-        return other._left(pending, number) + as_one.bit_count()
+        return self._least(pending, *(self.known.get(number) or self._cut(number)))
 
-    def _left(self, pending: int, number: int) -> int:
-        """The same but for making axes pending, which takes a local step each."""
-        waiting = pending & ~self.problem.goal[0]
-        cut = self.cuts.get(number) or self._cut(number)
-        if not waiting:
-            return cut.least
-        collectives = self._rearranged(*cut[:4], waiting) + self._collectives(waiting.bit_count())
-        time = self.sums.get(waiting) or self._of_a_sum(waiting)
-        for level, slow in zip(self.levels, cut.times, strict=True):
-            if not level.bits & waiting:
-                time += slow
-        return (time << DIGITS | collectives) << DIGITS | (self.cut_bits & ~cut.bits & ~pending).bit_count()
+    def after(self, number: int, pending: int, fan: Fan) -> int:
+        """Of the best state to which one of several steps from a cut can lead, with ``pending`` after it."""
+        cut, astray, unmoved = self.known.get(number) or self._cut(number)
+        axes = fan.bits | fan.summed
+        return self._least(pending, cut | axes, astray & ~axes | axes & ~(fan.aim & self.stays), unmoved & ~axes)
 
-    def _cut(self, number: int) -> CutLeft:
-        """What a cut says of the way to the goal, whatever is pending."""
-        known, levels = self.parts.get, self.levels
-        bits = astray = away = places = 0
-        found = []
+    def _least(self, pending: int, cut: int, astray: int, unmoved: int) -> int:
+        made = self.made & ~pending
+        situation = pending & self.moved, astray | made, unmoved
+        cost = self.settled.get(situation)
+        if cost is None:
+            cost = self._from(situation)
+        return cost + (self.stays & ~cut & ~pending | made).bit_count()
+
+    def _cut(self, number: int) -> tuple[int, int, int]:
+        """The axes that cut any dim, those of them that do not stay, and those of these that are where they were."""
+        cut = astray = unmoved = 0
         for dim, entry in enumerate(self.problem.cuts.entries[number]):
-            part = known((dim, entry)) or self._part(dim, entry)
-            found.append(part.levels)
-            bits |= part.cut
-            if part.astray:
-                astray += part.astray
-                away += part.away
-                places += 1
-        times = []
-        for at, level in enumerate(levels):
-            held, lacks, least = 1, 0, 0
-            for of_levels in found:
-                _, has, bare, off = of_levels[at]
-                held *= has
-                if bare > lacks:
-                    lacks = bare
-                if off > least:
-                    least = off
-            if level.needed - held > lacks:
-                lacks = level.needed - held
-            times.append(level.more * (max(lacks // level.fast, least) // self.sharing))
-        collectives = self._rearranged(bits, astray, away, places, 0)
-        local = (self.cut_bits & ~bits).bit_count()
-        cut = self.cuts[number] = CutLeft(
-            bits, astray, away, places, times, (sum(times) << DIGITS | collectives) << DIGITS | local
-        )
-        return cut
-
-    def _of_a_sum(self, waiting: int) -> int:
-        """The time of what all ranks receive for a sum, shared alike; and a rank that needs an element receives it, or
-        what it lacks of the sum. Over slow axes likewise, if the sum is over one of them."""
-        time = 0
-        for level in self.levels:
-            if level.bits & waiting:
-                received = self._received(level.bits, waiting, level.places, level.needed)
-                time += level.more * (received // level.fast // self.sharing)
-        self.sums[waiting] = time
-        return time
-
-    def _received(self, axes: int, waiting: int, places: int, needed: int) -> int:
-        """Elements that one of the ``places`` on ``axes`` receives at least for a sum, of which it needs ``needed``."""
-        sizes = self.problem.sizes
-        addends = math.prod(size for axis, size in enumerate(sizes) if waiting & axes & (1 << axis))
-        copies = math.prod(size for axis, size in enumerate(sizes) if axes & ~self.cut_bits & (1 << axis))
-        return max(needed, self.total * (addends + copies - 2) // places)
-
-    def _received_off(self, axis: int) -> int:
-        """What the first rank receives at least in a collective that takes ``axis`` off.
-
-        A gather brings as much as it holds, or more, and an exchange what is new of a block as large. Of that a rank
-        has no more than the shortest of the pieces in which the axes cut it that are taken off: a part by their number.
-        """
-        size = self.problem.sizes[axis]
-        return -(-self.total // self.ranks) * (size - 1) // size
-
-    def _levels(self, moved: list[int]) -> list[Level]:
-        """The weights; the axes of the least are all."""
-        problem, before = self.problem, 0
-        found: list[Level] = []
-        for weight in sorted({problem.weights[axis] for axis in moved}) or [0]:
-            axes = [axis for axis in moved if problem.weights[axis] >= weight]
-            slow = frozenset(axes if found else range(len(problem.sizes)))
-            places = math.prod(problem.sizes[axis] for axis in axes)
-            lengths = tuple(problem.length(dim, _of(slow, new)) for dim, new in enumerate(problem.goal[1]))
-            more, fast = (weight - before) * problem.itemsize, self.ranks // places
-            found.append(Level(more, slow, bits_of(tuple(axes)), places, fast, lengths, math.prod(lengths)))
-            before = weight
+            if entry:
+                part = self.parts.get((dim, entry)) or self._part(dim, entry)
+                cut |= part[0]
+                astray |= part[1]
+                unmoved |= part[2]
+        found = self.known[number] = cut, astray, unmoved
         return found
 
-    def _part(self, dim: int, entry: tuple[int, ...]) -> Part:
-        problem, goal = self.problem, self.problem.goal[1][dim]
-        if not entry:
-            levels = tuple([(1, level.lengths[dim], 0, 0) for level in self.levels])
-            part = self.parts[dim, entry] = Part(0, 0, 0, 0, levels)
-            return part
-        axis = entry[-1]
-        before = self.parts.get((dim, entry[:-1])) or self._part(dim, entry[:-1])
-        if self.as_one >> axis & 1:
-            self.parts[dim, entry] = before
-            return before
-        pieces = math.prod([problem.sizes[one] for one in entry if self.as_one >> one & 1])  # with gaps between
-        length = problem.length(dim, entry) * pieces
-        _, both, astray, away, levels = before
-        bare = self.never
-        if astray or both == len(goal) or goal[both] != axis:
-            if not astray and both < len(goal) and pieces == 1:
-                bare = self._bare(dim, both, axis)
-            astray += 1
-            away += not self.cut_bits >> axis & 1
-        else:
+    def _part(self, dim: int, entry: tuple[int, ...]) -> tuple[int, int, int]:
+        both = 0
+        for axis, wanted in zip(entry, self.problem.goal[1][dim], strict=False):
+            if axis != wanted:
+                break
             both += 1
-        of_levels = []
-        for level, (joined, _, lacks, off), more in zip(self.levels, levels, bare, strict=True):
-            if axis not in level.slow:
-                joined *= problem.sizes[axis]
-            elif astray and level is not self.levels[0] and self.off[axis] > off:
-                off = self.off[axis]
-            of_levels.append((joined, min(level.lengths[dim], length * joined), lacks or more, off))
-        part = self.parts[dim, entry] = Part(before.cut | 1 << axis, both, astray, away, tuple(of_levels))
+        astray = bits_of(entry[both:])
+        still = 0
+        for axis, before in zip(entry, self.problem.start[1][dim], strict=False):
+            if axis != before:
+                break
+            still += 1
+        unmoved = bits_of(entry[both:still]) & self.tracked if still > both else 0
+        part = self.parts[dim, entry] = bits_of(entry), astray, unmoved
         return part
 
-    def _bare(self, dim: int, both: int, parting: int) -> tuple[int, ...]:
-        """What a rank needs in all that stands where its old shard of ``dim`` and its new one do not meet, or 0; and
-        for every level what ranks that fast axes join need together.
+    def _from(self, situation: Situation) -> int:
+        """The cost of the cheapest way from there."""
+        settled, queue, found = self.settled, self.queue, self.found
+        while situation not in settled:
+            spent, at = heapq.heappop(queue)
+            if at in settled:
+                continue
+            settled[at] = spent
+            for cost, before in self._before(*at):
+                now = spent + cost
+                if before not in settled and now < found.get(before, now + 1):
+                    found[before] = now
+                    heapq.heappush(queue, (now, before))
+        return settled[situation]
 
-        They part at the axes ``parting`` and ``new[both]``: a rank that is first on one of them and far enough on the
-        other has nothing.
-        """
-        found = self.bare.get((dim, both, parting))
+    def _before(self, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
+        """Every step that leads to a situation, from where, and what it costs at least."""
+        problem, waiting = self.problem, self._waiting
+        equal = self.moved & ~self.made & ~pending & ~astray
+        done, apart = equal & self.stays, equal & ~self.stays
+        now = waiting(unmoved) & done
+        for axis in _bits(astray & ~self.made & ~unmoved):
+            yield (0 if axis & self.stays else 1), (pending, astray & ~axis, unmoved)
+        for axis in _bits(self.made & pending):
+            yield 0, (pending & ~axis, astray | axis, unmoved)
+        for axes in (0, *subsets(apart)):
+            for others in (0, *subsets(done)):
+                group = problem.least_group(axes | others) if axes | others else None
+                if group is not None:
+                    cut = astray | axes | others
+                    for still in (0, *subsets((axes | others) & self.tracked)):
+                        home = done & ~others & ~waiting(unmoved | still)
+                        price = group.price((group.ranks - 1) * problem.share(cut | home, home))
+                        yield price, (pending, cut, unmoved | still)
+        for axes in (0, *subsets(done & ~now)):
+            into = self._into(axes)
+            for elsewhere in (0, *subsets(astray & self.tracked & ~unmoved)):
+                group = problem.least_group(axes | elsewhere) if axes | elsewhere else None
+                if group is not None:
+                    for still in (0, *subsets(axes & self.tracked)):
+                        still |= elsewhere
+                        home = done & ~waiting(unmoved | still) | axes
+                        held = problem.share(astray | home, home)
+                        bare = self._dims(still) & into
+                        yield (
+                            group.price(held if bare else held - held // group.ranks),
+                            (pending, astray | axes, unmoved | still),
+                        )
+        home = done & ~now
+        for axes, group in self._sums(self.summed & equal):
+            left = home & ~axes
+            pieces = -(-problem.share(astray | left, left) // group.ranks)
+            yield 2 * group.price((group.ranks - 1) * pieces) - ONE, (pending | axes, astray, unmoved)
+        held = problem.share(astray | home, home)
+        for axes, group in self._sums(self.summed & (home | astray)):
+            yield group.price((group.ranks - 1) * held), (pending | axes, astray & ~axes, unmoved)
+
+    def _waiting(self, unmoved: int) -> int:
+        """The axes that cannot cut where they stay, since one that does not stay there is still on the dim."""
+        found = self.waits.get(unmoved)
         if found is None:
-            new = self.problem.goal[1][dim]
-            length = self.problem.length(dim, new[:both])
-            most = [0] * len(self.levels)
-            for one, other in ((parting, new[both]), (new[both], parting)):
-                # Of the first piece by `other` the rank has, or needs, at most all.
-                step, far = (-(-length // self.problem.sizes[axis]) for axis in (one, other))
-                place = -(-far // step)
-                if place < self.problem.sizes[one]:
-                    for at, level in enumerate(self.levels):
-                        if level.slow.issuperset((*new[: both + 1], parting)):
-                            most[at] = max(most[at], self._needed_at(one, place, level.slow))
-            found = self.bare[dim, both, parting] = tuple(most)
+            dims = self._dims(unmoved)
+            there = sum([homes for dim, homes in enumerate(self.problem.homes) if dims >> dim & 1])
+            found = self.waits[unmoved] = there & ~self.staying
         return found
 
-    def _needed_at(self, axis: int, place: int, axes: frozenset[int]) -> int:
-        """The elements that the rank needs which is first on all ``axes`` but one; 0 if it is not sure."""
-        count = 1
-        for length, entry in zip(self.problem.shape, self.problem.goal[1], strict=True):
-            if axis in entry and not axes.issuperset(entry[: entry.index(axis)]):
-                return 0
-            for one in _of(axes, entry):
-                piece = -(-length // self.problem.sizes[one])
-                length = max(0, min(piece, length - place * piece)) if one == axis else piece
-            count *= length
-        return count
+    def _dims(self, axes: int) -> int:
+        """Where axes were at the start, as bits."""
+        dims = 0
+        for axis in _bits(axes):
+            dims |= self.origin[axis]
+        return dims
 
-    def _rearranged(self, bits: int, astray: int, away: int, places: int, waiting: int) -> int:
-        """The fewest collectives that take axes off which stand where they do not stay, given that no byte more than
-        the bound on bytes is received.
+    def _into(self, axes: int) -> int:
+        """Where they stay, as bits."""
+        return sum([1 << dim for dim, homes in enumerate(self.problem.homes) if homes & axes])
 
-        Cuts and sums only add axes inside: what is not the beginning of the goal's has to be taken off. Only a gather
-        ends a cut, and it does so on one dim. What it brings is wanted by all, so it takes no axis along that cuts
-        something at the goal. Where a sum over three ranks or more is pending, ranks that only hold copies have to take
-        their share of it, which is gathered afterwards.
-        """
-        least, ending = self._collectives(astray), away > 0
-        if ending and places > 1:
-            return max(least, 2)
-        if not self.exact:
-            return least
-        if waiting:
-            addends = math.prod(size for axis, size in enumerate(self.problem.sizes) if waiting >> axis & 1)
-            sharing = self.moved & ~(bits | self.cut_bits | waiting)
-            at_once = self._collectives(waiting.bit_count()) == 1  # then all of them are summed alike
-            mixed = at_once and waiting & self.cut_bits and waiting & ~self.cut_bits
-            ending = ending or bool(sharing and addends > 2) or bool(mixed)
-        return max(least, ending + (astray > away))
-
-    def _collectives(self, axes: int) -> int:
-        """The fewest that so many axes take."""
-        return -(-axes // self.widest)
+    def _sums(self, axes: int) -> Iterator[tuple[int, CollectiveGroup]]:
+        for chosen in subsets(axes):
+            group = self.problem.least_group(chosen)
+            if group is not None and self.problem.one_kind(chosen):
+                yield chosen, group
 
 
-def _of(axes: frozenset[int], entry: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(axis for axis in entry if axis in axes)
+def _bits(axes: int) -> Iterator[int]:
+    while axes:
+        axis = axes & -axes
+        yield axis
+        axes ^= axis

@@ -9,7 +9,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 
-from .moves import Approach, Fan, Move, fans
+from .moves import Fan, Fans, Move
 from .problem import Problem
 from .remaining import Remaining
 
@@ -18,45 +18,48 @@ Numbered = tuple[int, int]
 
 
 def shortest(problem: Problem) -> Sequence[Move] | None:
-    """The moves from start to goal that cost least; None if there is no way."""
-    cuts, left = problem.cuts, Remaining(problem).least
+    """The moves from start to goal that cost least; None if there is no way.
+
+    Steps that differ in their ends wait in the queue together, with the least that any of them costs, until that is
+    the least of all.
+    """
+    cuts, left, fans = problem.cuts, Remaining(problem), Fans(problem)
     start, goal = ((pending, cuts.number(entries)) for pending, entries in (problem.start, problem.goal))
     spent: defaultdict[int, dict[int, int]] = defaultdict(dict)  # by what is pending, then by cut
     spent[start[0]][start[1]] = 0
-    bounds: dict[Numbered, int] = {}
     came: dict[Numbered, tuple[Numbered, Fan, int, int]] = {}
-    cheapest: dict[tuple[int, int], int] = {}  # of those looked at: by what is pending, and what axes cut
     order = 0
     # Of states that look alike the one that is furthest on its way comes first.
-    queue: list[tuple[int, int, Numbered, int]] = [(0, order, start, 0)]
+    queue: list[tuple[int, int, Numbered, int, Fan | None]] = [(0, order, start, 0, None)]
     least: int | float = float("inf")  # of the ways to the goal that have been seen
     while queue:
-        _, _, state, sofar = heapq.heappop(queue)
-        if sofar != spent[state[0]][state[1]]:
+        _, _, state, sofar, waiting = heapq.heappop(queue)
+        pending, number = state
+        if sofar != spent[pending][number]:
             continue
         if state == goal:
             return _path(problem, came, state)
-        alike = state[0], cuts.bits[state[1]]
-        step, elements = came[state][1:3] if state in came else (None, 0)
-        known = cheapest.get(alike, sofar + 1) <= sofar
-        approach = Approach(step, elements, known, sofar, spent[state[0]], least)
-        cheapest[alike] = min(sofar, cheapest.get(alike, sofar))
-        for fan in fans(problem, *state, approach):
-            pending = fan.pending
-            costs = spent[pending]
-            for cut, price, elements in fan.ends:
+        for fan in fans.of(pending, number) if waiting is None else (waiting,):
+            still = pending & ~fan.summed | fan.made
+            if waiting is None and callable(fan.ends):
+                bound = sofar + fan.least + left.after(number, still, fan)
+                if bound < least:
+                    order -= 1
+                    heapq.heappush(queue, (bound, order, state, sofar, fan))
+                continue
+            costs = spent[still]
+            for cut, price, elements in fan.ends() if callable(fan.ends) else fan.ends:
                 now = sofar + price
                 if now < costs.get(cut, least):
                     costs[cut] = now
-                    after = pending, cut
+                    after = still, cut
                     came[after] = state, fan, elements, price
-                    bound = bounds.get(after)
-                    if bound is None:
-                        bound = bounds[after] = left(pending, cut)
+                    bound = now + left.least(still, cut)
                     if after == goal:
                         least = now
-                    order -= 1
-                    heapq.heappush(queue, (now + bound, order, after, now))
+                    if bound <= least:
+                        order -= 1
+                        heapq.heappush(queue, (bound, order, after, now, None))
     return None
 
 
