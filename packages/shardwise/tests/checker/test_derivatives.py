@@ -227,3 +227,35 @@ def test_collectives_inside_transforms_agree_with_autograd_and_finite_difference
             torch.testing.assert_close(
                 made, expected, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}"
             )
+
+
+JACOBIANS = {
+    "of a function": jacrev(torch.sin),
+    "of each slice": vmap(jacrev(torch.sin)),
+    "of each slice, in chunks": vmap(jacrev(torch.sin, chunk_size=1)),
+    "by each slice of what is mapped inside": jacrev(lambda x: vmap(torch.sum)(x)),
+}
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("jacobian", JACOBIANS.values(), ids=JACOBIANS)
+def test_the_directions_of_a_jacobian_are_cotangents_under_vmap_too(tp_mesh: Any, jacobian: Any, local: bool) -> None:
+    with typecheck(local=local):
+        assert place(jacobian(make("I"))) == "I"
+        with refused("SW606"):
+            jacobian(make("R"))
+
+
+def test_the_jacobian_of_what_each_rank_has_of_its_own_is_its_own(tp_mesh: Any) -> None:
+    own, addend = make("V"), make("P")
+    with typecheck():
+        for weight in ("R", "V"):
+            assert place(jacrev(lambda w: own @ w)(make(weight))) == "V"
+        assert place(jacrev(lambda w: addend @ w)(make("R"))) == "P"
+
+
+def test_the_jacobians_of_the_slices_of_a_shard_are_its_slices(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = spmd.assert_type(torch.rand(2, 3), {"tp": S(0)})
+        found = spmd.typeof(vmap(jacrev(torch.sin))(x)).type
+        assert str(found.spec) == "PartitionSpec(tp, None, None)"

@@ -276,6 +276,47 @@ def test_a_product_over_a_sharded_dim_is_on_the_scale_of_one_device(
             call(typed(torch.randn(3, 5), P("avg")), x, y)
 
 
+COEFFICIENTS: list[tuple[str, Callable[[Tensor, Tensor, float], Any]]] = [
+    ("add", lambda x, y, n: torch.add(x, y, alpha=n * 0.1)),
+    ("add_", lambda x, y, n: x.mul_(0.9).add_(y, alpha=n * 0.1)),
+    ("addcmul_", lambda x, y, n: x.addcmul_(y, y, value=n)),
+    ("addcdiv", lambda x, y, n: torch.addcdiv(x, y, y.abs() + 1, value=n)),
+    ("addmm", lambda x, y, n: torch.addmm(x, x, y, alpha=n)),
+    ("addmm, beta", lambda x, y, n: torch.addmm(x, x, y, beta=n)),
+    ("addr", lambda x, y, n: torch.addr(x, y[0], y[0], alpha=n)),
+    ("index_add_", lambda x, y, n: x.index_add_(0, torch.arange(3), y, alpha=n)),
+    ("lerp_", lambda x, y, n: x.lerp_(y, n * 0.1)),
+    ("_foreach_add_", lambda x, y, n: torch._foreach_add_([x], [y], alpha=n)),
+    ("_foreach_addcmul", lambda x, y, n: torch._foreach_addcmul([x], [y], [y], value=n)),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(case[1], id=case[0]) for case in COEFFICIENTS])
+@pytest.mark.parametrize("local", [True, False])
+def test_a_coefficient_of_a_term_has_the_scale_of_where_it_comes_from(
+    tp_mesh: Any, local: bool, call: Callable[[Tensor, Tensor, float], Any]
+) -> None:
+    with typecheck(local=local):
+        x, y = typed(torch.rand(3, 3), R), typed(torch.rand(3, 3), R)
+        for number in (0.5, 4, dist.get_world_size() * tp_mesh.size() ** -1):
+            call(x, y, number)
+        for number in (dist.get_world_size(), 1 / dist.get_world_size()):
+            with pytest.raises(SpmdTypeError, match=r"SW150.*4 times too"):
+                call(typed(torch.rand(3, 3), R), y, number)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_the_size_of_a_step_may_grow_with_the_ranks(tp_mesh: Any, local: bool) -> None:
+    weight = typed(nn.Parameter(torch.rand(3)), R)
+    with typecheck(local=local), torch.no_grad():
+        for _ in range(2):
+            y = typed(torch.rand(3), R)
+            weight.add_(y, alpha=dist.get_world_size() * 0.1)
+            weight.addcdiv_(y, y + 1, value=dist.get_world_size() * -0.1)
+            typed(torch.rand(3), R).add_(y, alpha=dist.get_world_size() * -0.1)
+            typed(torch.rand(3), R).sub_(y, alpha=dist.get_world_size() * 0.1)
+
+
 def test_every_result_has_a_scale_of_its_own(tp_mesh: Any) -> None:
     with typecheck():
         large, equal = typed(torch.rand(4), P("avg")), typed(torch.rand(3), R)

@@ -196,3 +196,32 @@ def test_a_mapped_constant_is_cut_like_the_others_only_where_all_its_slices_are_
         assert spmd.get_partition_spec(out) == spmd.normalize_partition_spec(PartitionSpec("tp", None))
         with refused("SW401", "vmap"):  # positions of the whole, of which the shard has a part
             torch.vmap(lambda a, b: a * b)(x, torch.arange(2.0))
+
+
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(torch.dot)(x, w)
+
+
+@pytest.mark.parametrize("differentiate", ["backward", "grad"])
+def test_a_gradient_that_goes_through_vmap_is_one(tp_mesh: Any, differentiate: str) -> None:
+    """Inside, torch says of no tensor that it requires grad; I and R mix only where none does."""
+    with typecheck():
+        product(make("I"), make("V"))
+        product(make("I"), make("V"))
+        with refused("SW101"):
+            if differentiate == "backward":
+                product(make("I").requires_grad_(), make("V"))
+            else:
+                w = make("V")
+                torch.func.grad(lambda x: product(x, w).sum())(make("I"))
+        product(make("I"), make("V"))
+
+
+def test_a_write_through_a_view_inside_is_seen(tp_mesh: Any) -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros_like(x)
+        made[1:].copy_(x[1:])
+        return made
+
+    with typecheck():
+        assert [place(torch.vmap(body)(make(letter))) for letter in "VP"] == ["V", "P"]

@@ -12,6 +12,7 @@ import torch
 from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.tensors.tagging import sizes_of, type_of
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.op_rules.propagation.dim_labels import Call, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound
@@ -24,6 +25,8 @@ from ..state.numbers import TYPED_NUMBERS, plain, type_here
 NUMBERS = (int, float, complex, Number)
 _SLICES = ("getitem", "setitem", "narrow", "select", "arange")
 _ALIASES = {"self": "input", "x": "input", "tensor": "input"}
+COEFFICIENTS = ("alpha", "value")
+"""What stands in front of a term that is added."""
 
 
 class Op:
@@ -79,16 +82,26 @@ class Op:
                 type = None if nested and not kept else self._operand_type(param, leaf)
                 if type is None:
                     continue
+                if isinstance(type, TensorType) and self._is_step(param, leaf, args):
+                    type = type.of_unknown_scale()
                 many = nested or seen.get(param, 0) > 0 or param == self.variadic
                 index = seen.get(param, 0) if many else None
                 seen[param] = seen.get(param, 0) + 1
-                grad = isinstance(leaf, torch.Tensor) and leaf.requires_grad and torch.is_grad_enabled()
+                grad = isinstance(leaf, torch.Tensor) and takes_gradient(leaf) and torch.is_grad_enabled()
                 label = param if index is None else f"{param}[{index}]"
                 shape, dtype = (sizes_of(leaf), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else (None, "")
                 number = leaf if isinstance(type, Weak) or leaf.__class__ in TYPED_NUMBERS else None
                 operands.append(Bound(param, type, index, grad, label, shape, dtype, number))
                 values.append(leaf)
         return operands, values
+
+    def _is_step(self, param: str, coefficient: object, args: Sequence[object]) -> bool:
+        """True of the size of a step, which may well grow with the ranks: it leads down, or moves a parameter."""
+        if coefficient.__class__ not in TYPED_NUMBERS or param not in COEFFICIENTS:
+            return False
+        first, size = args[0] if args else None, plain(coefficient)
+        down = size > 0 if self.rule.op == "sub" else size < 0
+        return down or (isinstance(first, torch.Tensor) and first.is_leaf and first.requires_grad)
 
     def _operand_type(self, param: str, value: object) -> TensorType | Weak | None:
         if isinstance(value, (torch.Tensor, Scalar)):

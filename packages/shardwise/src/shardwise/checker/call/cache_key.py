@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag
-from shardwise.interop.torch_compat import count_function_modes, no_torch_function
+from shardwise.interop.torch_compat import count_function_modes, no_torch_function, takes_gradient, transforms_active
 from shardwise.types.tensor_type import UNTYPED
 
 from ..state.numbers import TYPED_NUMBERS, key_of_number
@@ -85,6 +85,8 @@ def gradient_bits(args: Sequence[object], kwargs: Mapping[str, object]) -> tuple
     if not torch.is_grad_enabled():
         return (_GRADIENT,)
     tensors = [value for value in flat_arguments(args, kwargs) if isinstance(value, Tensor)]
+    if transforms_active():
+        return (_GRADIENT, *map(takes_gradient, tensors))
     return (_GRADIENT, *[tensor.requires_grad for tensor in tensors])
 
 

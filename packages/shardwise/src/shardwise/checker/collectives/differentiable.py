@@ -16,6 +16,7 @@ import torch.distributed as dist
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
 from shardwise.op_rules.raw_collectives import REDUCERS
@@ -73,7 +74,7 @@ def check_passed_on(session: CheckSession, name: str, axis: MeshAxis, tensor: to
 
 
 def _receives_gradient(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and torch.is_grad_enabled()
+    return takes_gradient(tensor) and torch.is_grad_enabled()
 
 
 def _is(asked: object, name: str) -> bool:

@@ -19,6 +19,7 @@ from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import normalize_axis
@@ -175,7 +176,7 @@ def _combined(
 
     A bias that is not partial where the product is would be added once per rank; a count must be the same on all.
     """
-    grad = isinstance(other, torch.Tensor) and other.requires_grad and torch.is_grad_enabled()
+    grad = isinstance(other, torch.Tensor) and takes_gradient(other) and torch.is_grad_enabled()
     first, second = ("the sum", "count") if kind == "mean" else ("the product", "bias")
     own = tuple(other.shape) if isinstance(other, torch.Tensor) else None
     operands = (

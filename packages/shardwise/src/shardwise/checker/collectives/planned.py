@@ -12,6 +12,7 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, placeme
 from shardwise.interop.calls.tracing import is_tracing
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.op_rules.transition_types import resolved
@@ -104,7 +105,7 @@ def _admits(
     if place.is_unknown or (before.ground.is_constant and (want.is_equal or before.ground is Ground.ZERO)):
         return True
     if place.is_equal and want.is_equal:
-        return not (x.requires_grad and torch.is_grad_enabled())
+        return not (takes_gradient(x) and torch.is_grad_enabled())
     return place is V and want is P and partition_spec_get_shard(said.spec, part) is None
 
 

@@ -20,6 +20,7 @@ from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.tracing import is_tracing
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
+from shardwise.interop.tensors.zeros import forget_zeros
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import (
     FUNCTIONAL_NAMESPACES,
@@ -62,7 +63,7 @@ _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single":
 """What programs call the functions that torch 2.13 renamed and keeps under both names."""
 _MESSAGES = ("isend", "irecv")
 _BETWEEN_TWO = (*_MESSAGES, "send", "recv")
-_SENDING_TO_ALL = ("broadcast", "all_gather_into_tensor")
+_SENDING_TO_ALL = ("broadcast", "all_gather", "all_gather_into_tensor")
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -181,6 +182,7 @@ def _arrivals(
         note_reduced(exchange.axis, sent[0], given)
     order = () if session.local else order_after(session, exchange, sent, types, given)
     arrivals = _receipts(session, exchange, sent, types, received)
+    forget_zeros(received)
     if exchange.name in _SENDING_TO_ALL:
         note_made_equal(session, exchange.axis, received)
     if row.name in ("all_gather", "all_to_all") and not session.local and types:

@@ -24,6 +24,7 @@ from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.normalize import axis_argument, normalize_axis
@@ -247,7 +248,7 @@ def _admits(
     if place.is_equal and want is P and _adds(call):
         return all(before.exponent(one) == -1 for one in parts)  # n times a value divided by n
     if place.is_equal and want.is_equal:
-        return not (call.x.requires_grad and torch.is_grad_enabled())
+        return not (takes_gradient(call.x) and torch.is_grad_enabled())
     return False
 
 

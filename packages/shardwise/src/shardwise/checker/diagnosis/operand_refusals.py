@@ -250,13 +250,21 @@ def repeated_random(refused: RefusedCall) -> Diagnosis:
 
 
 def scales_differ(refused: RefusedCall) -> Diagnosis:
-    first, second = (refused.scaled(at) for at in (refused.culprits[0], refused.others[0]))
+    factors = _off_the_scale(refused, refused.culprits), _off_the_scale(refused, refused.others)
+    first, second = map(refused.scaled, factors)
     return Diagnosis(
         "SW150",
         f"{refused.op} combines values of different scale over {refused.axis}: {first}, {second}",
         (f"on another number of ranks the one grows against the other; here by {refused.size}",),
-        *_rescale(refused, (refused.culprits[0], refused.others[0])),
+        *_rescale(refused, factors),
     )
+
+
+def _off_the_scale(refused: RefusedCall, product: Sequence[int]) -> int:
+    """The factor of a product that is not on the scale of one device; the first if all are."""
+    axis = refused.at.axis
+    types = {at: refused.operands[at].type for at in product}
+    return next((at for at, type in types.items() if isinstance(type, TensorType) and type.exponent(axis)), product[0])
 
 
 def scale_in_nonlinear(refused: RefusedCall) -> Diagnosis:

@@ -17,7 +17,7 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type
 from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.torch_compat import no_torch_function, same_memory
+from shardwise.interop.torch_compat import is_transformed, no_torch_function, same_memory
 from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
@@ -96,6 +96,8 @@ def _is_bucket(tensors: Sequence[object]) -> bool:
     tags = [tag_of(tensor) if isinstance(tensor, torch.Tensor) else None for tensor in tensors]
     if any(tag is None for tag in tags):
         return False
+    if any(isinstance(tensor, torch.Tensor) and is_transformed(tensor) for tensor in tensors):
+        return False  # it has no memory
     gradients = [gradient_origin(tag) is not None for tag in tags]
     return any(gradients) and all(
         is_gradient or type_of(tensor).ground.is_constant

@@ -12,9 +12,10 @@ from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import is_pieced, tag_of
+from shardwise.interop.tensors.zeros import is_zeros
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.op_rules.propagation.call_types import Outcome
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import TensorType, constant_type
 
 from ..call.arguments import Op, has_scalar, unwrap
 from ..parts import buffer_filling as filling
@@ -87,6 +88,10 @@ class FirstCalls:
     ) -> object:
         op = self.op
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
+        if outcome.refusals and not op.in_place and (zeros := [value for value in values if is_zeros(value)]):
+            judged = judge(session, op, args, kwargs, {id(value): constant_type((), zero=True) for value in zeros})
+            if not judged[2].refusals:  # their type is no part of a key
+                key, (operands, values, outcome, blocked) = None, judged
         # What a call of these operators does is told by more than the types of its operands.
         amended: CuttingCall | Reshaping | None = None
         if self._reshapes:
@@ -126,7 +131,9 @@ def run_first(
     key: tuple[object, ...] | None,
 ) -> object:
     """``run``; a write that keeps all types is known from here on by its ``key``."""
-    keeps = key is not None and writes.keeps_types(outcome, args, kwargs)  # before the write changes its operands
+    keeps = (
+        key is not None and not session.beside and writes.keeps_types(outcome, args, kwargs)
+    )  # before the write changes its operands
     result = run(session, writes.op, func, args, kwargs, values, outcome)
     if keeps and key is not None:
         writes.remember(key, outcome.checked, not outcome.checked)

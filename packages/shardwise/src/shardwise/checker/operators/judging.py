@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -67,18 +67,19 @@ def _judge(
     types: Mapping[int, TensorType] | None,
 ) -> tuple[list[Bound], list[object], Outcome, str | None]:
     operands, values = op.bind(args, kwargs)
+    mesh, strict = current_entry(), session.strict
     if types:
         operands = [replace(o, type=types.get(id(value), o.type)) for o, value in zip(operands, values, strict=True)]
     if not session.local:
+        mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
         operands = [
-            replace(o, type=_unsharded(o.type)) if isinstance(o.type, TensorType) and _is_bucket(value) else o
+            replace(o, type=_unsharded(o.type, mapped)) if isinstance(o.type, TensorType) and _is_bucket(value) else o
             for o, value in zip(operands, values, strict=True)
         ]
     blocked = None
     guard = op.rule.guard
     if guard is not None and any(isinstance(o.type, TensorType) and o.type.partial_axes for o in operands):
         blocked = guard(op.static(args, kwargs, operands, values))
-    mesh, strict = current_entry(), session.strict
     if session.local:
         outcome = propagate(op.rule, operands, mesh, strict, blocked=blocked)
     else:
@@ -117,7 +118,11 @@ def _is_bucket(value: object) -> bool:
     return is_pieced(value) or gradient_origin(tag_of(value)) is not None
 
 
-def _unsharded(type: TensorType) -> TensorType:
-    """The global type of a bucket, which says nothing of axes that shard what is in it: it has no dim that they cut."""
-    hidden = {axis: UNKNOWN for axis in type.varying_axes if partition_spec_get_shard(type.spec, axis) is None}
+def _unsharded(type: TensorType, mapped: Collection[object]) -> TensorType:
+    """The global type of a bucket, which says nothing of axes that shard what is in it: it has no dim that they cut.
+
+    ``mapped``  the axes that shard a dim which vmap has taken apart: these say all that there is to say.
+    """
+    apart = (axis for axis in type.varying_axes if axis not in mapped)
+    hidden = {axis: UNKNOWN for axis in apart if partition_spec_get_shard(type.spec, axis) is None}
     return type.with_placements(hidden) if hidden else type

@@ -17,16 +17,17 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.tracing import anywhere
 from shardwise.interop.tensors.tagging import Cell, Tag, type_of
 from shardwise.interop.torch_call import TorchFunction
-from shardwise.interop.torch_compat import base_of, same_memory
+from shardwise.interop.torch_compat import base_of, same_memory, takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 
-from ..call.arguments import Op, has_scalar
+from ..call.arguments import COEFFICIENTS, Op, has_scalar
 from ..call.cache_key import flat_arguments, gradient_bits, has_gradient_bits, key_of
 from ..parts import buffer_filling as filling
 from ..propagation.results import origin_of_result, tag_results
+from ..state.numbers import TYPED_NUMBERS
 from ..state.session import CheckSession
 from ..state.tensor_classes import TENSORS
 from ..writes.gradient_writes import OVERWRITING
@@ -99,7 +100,7 @@ class CachedVerdict:
 
 
 class ScaleLosingVerdict(CachedVerdict):
-    """The answer to calls that lose the scale of a gradient along ``axes``: each of them is noted."""
+    """The answer to calls that lose the scale of a gradient along ``axes``, if one takes part: each is noted."""
 
     __slots__ = ("axes",)
 
@@ -110,8 +111,19 @@ class ScaleLosingVerdict(CachedVerdict):
         self.axes = axes
 
     def hand_on(self, session: CheckSession, result: object, args: Sequence[object], tags: Tags, is_view: bool) -> None:
-        super().hand_on(session, result, args, tags, is_view)
-        scale_lost.note(session, result, self.axes)
+        """Few of these calls have a gradient: the others are handed on as ``ordinary`` does."""
+        of_gradients = any(tag is not None and tag.origin is not None and gradient_origin(tag) for tag in tags)
+        tag = None if self.reuse is None else tags[self.reuse]
+        if of_gradients or tag is None or result.__class__ is not torch.Tensor or is_view or takes_gradient(result):
+            tensors = [value for value in flat_arguments(args, {}) if value.__class__ in TENSORS]
+            lost = scale_lost.lost_by_tags(self.axes, tensors, tags)
+            super().hand_on(session, result, args, tags, is_view)
+            if lost:
+                scale_lost.note(session, result, lost)
+            return
+        session.checked += self.checked
+        session.unchecked += not self.checked
+        result._shardwise = Tag(self.type, tag.origin)  # type: ignore[attr-defined]
 
 
 SPLIT = CachedVerdict(UNTYPED, (), False)
@@ -121,7 +133,10 @@ SPLIT = CachedVerdict(UNTYPED, (), False)
 def may_be_known(op: Op, outcome: Outcome, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
     """True if the outcome depends on nothing but the key of the call."""
     guarded = outcome.blockable and op.rule.guard is not None
-    unclear = outcome.elsewhere or outcome.by_value or guarded
+    stepping = any(
+        kwargs.get(name).__class__ in TYPED_NUMBERS for name in COEFFICIENTS
+    )  # its sign and destination count
+    unclear = outcome.elsewhere or outcome.by_value or guarded or stepping
     return not (outcome.refusals or unclear or anywhere.blocks or has_scalar(args, kwargs))
 
 
@@ -138,12 +153,10 @@ def remember(
     """Put an outcome under its key, if it may be known."""
     if not may_be_known(op, outcome, args, kwargs):
         return
-    loses = bool(outcome.type.scale) and not outcome.results and scale_lost.may_be_lost(operands, outcome)
-    if loses and not any(operand.grad for operand in operands):
-        return  # whether an operand is made of gradients is in no key
+    loses = scale_lost.may_be_lost(operands, outcome) if outcome.type.scale and not outcome.results else ()
     # A constant that requires grad is no constant, and R and I mix only where no gradient flows.
     constants = (operand.type.ground.is_constant for operand in operands if isinstance(operand.type, TensorType))
-    by_gradient = outcome.grad_matters or loses or any(constants)
+    by_gradient = outcome.grad_matters or any(constants)
     if by_gradient and not has_gradient_bits(key):
         verdicts[key] = SPLIT
         key = (*key, *gradient_bits(args, kwargs))
@@ -159,8 +172,8 @@ def remember(
         )
 
     origins = tuple(map(counted, outcome.origins))
-    if loses and (lost := scale_lost.axes_lost(operands, values, outcome)):
-        verdicts[key] = ScaleLosingVerdict(outcome.type, counted(outcome.sources), outcome.checked, lost)
+    if loses:
+        verdicts[key] = ScaleLosingVerdict(outcome.type, counted(outcome.sources), outcome.checked, loses)
         return
     verdicts[key] = CachedVerdict(outcome.type, counted(outcome.sources), outcome.checked, outcome.results, origins)
 

@@ -38,6 +38,7 @@ from shardwise.types.tensor_type import EMPTY_TYPE, UNKNOWN_TYPE, UNTYPED
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
+from ..writes.shared_memory import remember_parameter
 from .given_sizes import cuts_of
 from .ordinary import Handler, ordinary
 
@@ -82,6 +83,8 @@ def assign_data(copying: Handler) -> Handler:
         target, source = args
         if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None and tag.cell is not None:
             alias(target, source, type_of(target), None if (own := tag_of(target)) is None else own.origin)
+        if isinstance(target, torch.Tensor):
+            remember_parameter(session, target)
         return result
 
     return handle

@@ -16,8 +16,8 @@ import torch
 from shardwise.diagnostics.source import Site, user_site
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text
-from shardwise.interop.tensors.tagging import tag_of
-from shardwise.interop.torch_compat import no_torch_function
+from shardwise.interop.tensors.tagging import Tag, tag_of
+from shardwise.interop.torch_compat import no_torch_function, takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound, exponent_along
@@ -41,23 +41,38 @@ def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outc
         for operand, value in zip(operands, values, strict=True)
         if isinstance(operand.type, TensorType) and (operand.grad or gradient_origin(tag_of(value)) is not None)
     ]
+    return _lost(may_be_lost(operands, outcome), known)
+
+
+def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, ...]:
+    """The axes along which it depends on what has a gradient, or is made of one, whether a scale is lost."""
+    types = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
     return tuple(
         axis
         for axis, exponent in outcome.type.scale.items()
         if exponent is None
-        and known
-        and all(type.exponent(axis) is not None for type in known)
+        and any(type.exponent(axis) is not None for type in types)
         and any(exponent_along(axis, operand, operand.type) is None for operand in operands)
     )
 
 
-def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> bool:
-    """Whether ``axes_lost`` depends on which operands have gradients, or are made of them."""
-    types = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
-    return any(
-        exponent is None and any(type.exponent(axis) is not None for type in types)
-        for axis, exponent in outcome.type.scale.items()
-    )
+def lost_by_tags(
+    axes: Sequence[MeshAxis], tensors: Sequence[torch.Tensor], tags: Sequence[Tag | None]
+) -> tuple[MeshAxis, ...]:
+    """``axes_lost`` of a known call on tensors with these tags."""
+    recorded = torch.is_grad_enabled()
+    known = [
+        tag.current()
+        for tensor, tag in zip(tensors, tags, strict=False)
+        if tag is not None and ((recorded and takes_gradient(tensor)) or gradient_origin(tag) is not None)
+    ]
+    return _lost(axes, known)
+
+
+def _lost(axes: Sequence[MeshAxis], known: Sequence[TensorType]) -> tuple[MeshAxis, ...]:
+    if not known:
+        return ()
+    return tuple(axis for axis in axes if all(type.exponent(axis) is not None for type in known))
 
 
 def note(session: CheckSession, result: object, axes: Iterable[MeshAxis]) -> None:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.running.session import paused
-from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import (
     FUNC_BASIS,
     FUNCTIONAL_BASIS,
@@ -82,9 +83,30 @@ def _wrap_basis(plain: Callable[..., object]) -> object:
                 for axis in (one for one in type_of(x).varying_axes if one not in mapped):
                     located = LocatedCall("jacobian", [("tensor", x)])
                     report(session, located, elements_apart(located.name(0), axis), axis)
-        return plain(tensors, *args, **kwargs)
+        made: Any = plain(tensors, *args, **kwargs)
+        if session is None:
+            return made
+        return _marked(made) if isinstance(made, (list, tuple)) else map(_marked, made)  # in chunks
 
     return basis
+
+
+def _marked(directions: Sequence[object]) -> Sequence[object]:
+    for each in directions:
+        if (tag := tag_of(each)) is not None:
+            set_tag(each, tag.of_type(tag.current(), Directions(user_site(), "each direction of a jacobian")))
+    return directions
+
+
+class Directions(Origin):
+    """Where the directions come from in which a jacobian is asked for, one after the other."""
+
+
+def _is_direction(seed: object) -> bool:
+    """The cotangent is 1, which is None, or one of the directions of a jacobian."""
+    tag = tag_of(seed)
+    origin = None if tag is None else tag.origin
+    return seed is None or isinstance(origin[0] if isinstance(origin, tuple) and origin else origin, Directions)
 
 
 def _wrap_derivative(plain: Callable[..., object]) -> object:
@@ -92,19 +114,21 @@ def _wrap_derivative(plain: Callable[..., object]) -> object:
 
     @functools.wraps(plain)
     def derivative(
-        outputs: Any, inputs: object, grad_outputs: object = None, *args: object, **kwargs: object
+        outputs: Any, inputs: object, grad_outputs: Sequence[object] | None = None, *args: object, **kwargs: object
     ) -> object:
         session = checking_session()
         if session is None:
             return plain(outputs, inputs, grad_outputs, *args, **kwargs)
-        varying: set[Any] = set()
         # A constant is what its use needs: here an invariant, of which every rank computes the same derivative.
         if not all(type_of(x).ground.is_constant for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)):
             check_roots(session, outputs, grad_outputs, lists=True)
         scale = root_scale(session, tree_leaves(outputs), tree_leaves(grad_outputs))
-        if grad_outputs is None:
-            types = [type_of(output) for output in outputs]
-            varying = {axis for type in types for axis in type.varying_axes}
+        types = [type_of(output) for output in outputs]
+        seeds = [None] * len(types) if grad_outputs is None else grad_outputs
+        # One direction after the other, as every rank has them, of what each rank has its own of: its own derivative.
+        varying = {
+            axis for type, seed in zip(types, seeds, strict=True) if _is_direction(seed) for axis in type.varying_axes
+        }
         with paused(session):
             results = plain(outputs, inputs, grad_outputs, *args, **kwargs)
         type_gradients(inputs, results, varying, scale)

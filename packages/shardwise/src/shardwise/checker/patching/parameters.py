@@ -11,6 +11,7 @@ import torch
 from shardwise.interop.tensors.tagging import alias, tag_of
 from shardwise.types.tensor_type import Ground
 
+from ..writes.shared_memory import remember_parameter
 from .patches import Patches, Plugin, checking_session
 
 
@@ -53,6 +54,9 @@ def _wrap(before: Callable[[], None], original: Any) -> object:
             and checking_session() is not None
         ):
             alias(made, data, tag.current(), tag.origin)
+        session = checking_session()
+        if session is not None:
+            remember_parameter(session, made)
         return made
 
     return staticmethod(__new__)

@@ -10,6 +10,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
 from shardwise.interop.running.session import current
 from shardwise.interop.running.typing_rule_run import current_run, see
 from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, current_entry
 from shardwise.mesh.regions import reinterpret as reinterpret_type
@@ -84,7 +85,7 @@ def owner() -> str:
 
 def can_receive_gradient(x: torch.Tensor) -> bool:
     """Nothing is known about what a stand-in stands for, so it counts as if it could."""
-    return bool(x.requires_grad) and torch.is_grad_enabled()
+    return takes_gradient(x) and torch.is_grad_enabled()
 
 
 def type_here(x: object, name: str, entry: CurrentMesh | None) -> TensorType:

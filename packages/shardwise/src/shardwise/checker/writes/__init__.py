@@ -1,1 +1,1 @@
-"""What a call writes into: its destination, a gradient, and the norm by which gradients are scaled."""
+"""What a call writes into: its destination, a gradient, memory that parameters share, and the norm of a scaling."""

@@ -33,6 +33,7 @@ from ..parts.passed_pieces import stands_unless_sent
 from ..state.session import CheckSession
 from .gradient_writes import gathers_gradients, overwritten, summed_by_hand, written_contents
 from .local_norm import scaled_by_local_norm
+from .shared_memory import check_own_part, note_written_over
 
 
 def settle(
@@ -70,6 +71,9 @@ def settle(
                     stands_unless_sent(session, axis, tensor, session.collector.added_since(count))
             if not conflicts and not _is_declared(tensor):
                 after = without_what_is_not_known(after, result)
+            if session.beside and not conflicts:
+                check_own_part(session, op, tensor, result)
+                note_written_over(session, tensor, result)
             settled.append((tensor, after))
     return settled
 

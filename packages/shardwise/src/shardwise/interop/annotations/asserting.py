@@ -28,6 +28,7 @@ from ..tensors.dtensors import is_dtensor
 from ..tensors.own_lengths import forget_lengths
 from ..tensors.reordered import reordered_along
 from ..tensors.tagging import ATTRIBUTE, Origin, Tag, set_tag, set_type, tag_of, type_of, typed_shape
+from ..tensors.zeros import note_zeros
 from ..torch_compat import no_torch_function
 from .annotating import asserted_type, is_spec
 from .refining import kept_value, overrule, refine, with_lengths
@@ -137,6 +138,8 @@ def _commit(x: object, tag: Tag | None, after: TensorType, op: str) -> None:
         # Nobody has derived this: a constant or an untyped tensor is what the program says it is, and shards that
         # came out of split sizes are even only if it says so.
         session = current()
+        if before.ground is Ground.ZERO and session is not None:
+            note_zeros(x)
         if session is not None:
             site = user_site(2)
             session.trust(op, None if site is None else site.location())

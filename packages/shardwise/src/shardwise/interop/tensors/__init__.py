@@ -1,7 +1,7 @@
 """What a tensor carries: its tag, what it holds of a DTensor, its memory, what its generator promises.
 
 its type                   tagging, plain_types, memory_pieces
-tags that say more         own_lengths, own_positions, reordered
+tags that say more         own_lengths, own_positions, reordered, zeros
 of DTensors                dtensors, dtensor_steps, local_form
 in and for other places    containers, parcels, bits
 random numbers             generators

@@ -82,7 +82,9 @@ from .functorch import WRAP_VMAP_INPUTS as WRAP_VMAP_INPUTS
 from .functorch import is_batched as is_batched
 from .functorch import is_transformed as is_transformed
 from .functorch import outside_transforms as outside_transforms
+from .functorch import takes_gradient as takes_gradient
 from .functorch import transforms_active as transforms_active
+from .functorch import within_transforms as within_transforms
 from .meshes import CUT_AXIS as CUT_AXIS
 from .meshes import flattened_meshes as flattened_meshes
 from .meshes import is_part_of_mesh as is_part_of_mesh

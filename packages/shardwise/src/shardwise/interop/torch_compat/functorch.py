@@ -105,6 +105,34 @@ def is_batched(x: object) -> bool:
 
 @private(
     "torch._C._functorch.is_functorch_wrapped_tensor",
+    "torch._C._functorch.get_unwrapped",
+    lost="types under vmap and in derivatives of torch.func",
+    tier=2,
+)
+def takes_gradient(x: torch.Tensor) -> bool:
+    """True if a gradient can flow into ``x``; vmap's stand-in of a tensor into which one can says no by itself."""
+    functorch = torch._C._functorch
+    while not x.requires_grad and functorch.is_functorch_wrapped_tensor(x):
+        x = functorch.get_unwrapped(x)
+    return x.requires_grad
+
+
+@private(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "torch._C._functorch.get_unwrapped",
+    lost="types under vmap and in derivatives of torch.func",
+    tier=2,
+)
+def within_transforms(x: torch.Tensor) -> torch.Tensor:
+    """What a stand-in of vmap or of a derivative stands for; any other tensor itself."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):
+        x = functorch.get_unwrapped(x)
+    return x
+
+
+@private(
+    "torch._C._functorch.is_functorch_wrapped_tensor",
     lost="types under vmap and in derivatives of torch.func",
     tier=2,
 )

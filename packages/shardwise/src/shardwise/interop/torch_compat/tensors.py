@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .functorch import transforms_active, within_transforms
 from .registry import private
 
 
@@ -36,6 +37,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if the tensors share a storage, also where autograd does not call one a view (detach)."""
     one, other = storage_of(a), storage_of(b)
+    if one is None and other is None and transforms_active():
+        one, other = storage_of(within_transforms(a)), storage_of(within_transforms(b))
     return one is not None and other is not None and bool(one._cdata == other._cdata)
 
 

@@ -51,13 +51,10 @@ def may_be_count(number: object) -> bool:
 
 def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> Any:
     """The exponent of an operand's scale: of a plain number, or as its type says it."""
-    own = operand.type
     if type is Weak.ZERO:
         return ANY
-    if isinstance(own, TensorType):
-        if operand.number is not None and operand.param in ("alpha", "value"):
-            return None  # a step size, which may well grow with the ranks
-        return own.exponent(axis)
+    if isinstance(operand.type, TensorType):
+        return operand.type.exponent(axis)
     return None if may_be_count(operand.number) else 0
 
 

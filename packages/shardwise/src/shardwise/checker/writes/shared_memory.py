@@ -1,0 +1,82 @@
+"""Parameters that share one memory, of which each rank writes its own part: equal again once all parts are gathered.
+
+Where the optimizer's work is shared out, ``own = flat.chunk(world)[rank]`` is stepped with, and an all-gather puts the
+parts of all ranks back into ``flat``, in which the parameters lie. Until then each rank's parameters are new in one
+part and old in the others. The finding about that is taken back by what makes the memory equal: a collective by which
+all ranks receive into it, or equal values that are written over its parameters.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+import torch
+
+from shardwise.diagnostics.finding import Diagnosis
+from shardwise.interop.autograd.parameter_names import listed, names_of
+from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import no_torch_function, storage_key, storage_of
+from shardwise.mesh.axis import MeshAxis
+from shardwise.types.tensor_type import TensorType
+
+from ..parts.passed_pieces import note_made_equal, stands_unless_sent
+from ..state.session import CheckSession
+
+
+def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
+    """``parameter`` may lie in memory that others lie in too."""
+    with no_torch_function():
+        storage = storage_of(parameter)
+        alone = storage is None or storage.nbytes() <= parameter.numel() * parameter.element_size()
+        if not alone and parameter.requires_grad:
+            session.beside.setdefault(storage_key(parameter), []).append(weakref.ref(parameter))
+
+
+def lie_beside(session: CheckSession, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The parameters that share the memory of ``tensor``."""
+    if not session.beside:
+        return []
+    with no_torch_function():
+        key = storage_key(tensor)
+        found = (one() for one in session.beside.get(key, ()))
+        return [one for one in found if one is not None and one is not tensor and storage_key(one) == key]
+
+
+def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: TensorType) -> None:
+    """``op`` is about to write values of this type into ``part``. SW120, unless all parts are gathered later."""
+    if session.collector is None or not (parameters := lie_beside(session, part)):
+        return
+    for axis in _axes_of_parts(part, written):
+        equal = [parameter for parameter in parameters if type_of(parameter).is_equal(axis)]
+        if equal:
+            count = session.collector.count
+            located = LocatedCall(op, [("the part", part)])
+            report(session, located, _parts_apart(op, located.name(0), names_of(equal), axis), axis)
+            stands_unless_sent(session, axis, part, session.collector.added_since(count))
+
+
+def note_written_over(session: CheckSession, destination: torch.Tensor, written: TensorType) -> None:
+    """Equal values are written into ``destination``: a parameter whose memory had parts of its own has none now."""
+    if session.open_findings and lie_beside(session, destination):
+        for axis in written.axes:
+            if written.is_equal(axis) and isinstance(axis, MeshAxis):
+                note_made_equal(session, axis, [destination])
+
+
+def _axes_of_parts(part: torch.Tensor, written: TensorType) -> Iterator[MeshAxis]:
+    for axis in type_of(part).varying_axes:
+        if isinstance(axis, MeshAxis) and axis in written and written.is_varying(axis):
+            yield axis
+
+
+def _parts_apart(op: str, part: str, names: list[str], axis: MeshAxis) -> Diagnosis:
+    where = axis_text(axis)
+    what = f"{listed(names)}, which {'is' if len(names) == 1 else 'are'} equal over {where}"
+    return Diagnosis(
+        "SW120",
+        f"in-place {op} writes {part}, this rank's own part of the memory of {what}, and the parts are never gathered",
+        (f"each of the {axis.size()} ranks keeps what it had in the parts of the others",),
+        ("gather all parts into that memory after the step: dist.all_gather_into_tensor(memory, part, group=...)",),
+    )

@@ -1,0 +1,77 @@
+"""Parameters in one memory, of which each rank writes its own part: are the parts gathered?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import shardwise as spmd
+from shardwise import R, S
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
+
+Gather = Callable[[Tensor, Tensor, "list[nn.Parameter]"], Any]
+
+
+def by_data() -> tuple[Tensor, list[nn.Parameter]]:
+    flat = torch.zeros(8)
+    parameters = [nn.Parameter(torch.rand(2, 2)) for _ in range(2)]
+    for number, parameter in enumerate(parameters):
+        spmd.assert_type(parameter, {"tp": R})
+        part = flat[4 * number : 4 * number + 4]
+        part.copy_(parameter.detach().flatten())
+        parameter.data = part.view(2, 2)
+    return flat, parameters
+
+
+def by_views() -> tuple[Tensor, list[nn.Parameter]]:
+    flat = spmd.assert_type(torch.rand(8), {"tp": R})
+    return flat, [nn.Parameter(part.view(2, 2)) for part in flat.split(4)]
+
+
+def copied_over(flat: Tensor, part: Tensor, parameters: list[nn.Parameter]) -> None:
+    full = spmd.all_gather(part, "tp", src=S(0), dst=R)
+    with torch.no_grad():
+        for parameter, values in zip(parameters, full.split(4), strict=True):
+            parameter.copy_(values.view(2, 2))
+
+
+RIGHT: dict[str, Gather] = {
+    "all_gather_into_tensor": lambda flat, part, _: dist.all_gather_into_tensor(flat, part.clone()),
+    "all_gather": lambda flat, part, _: dist.all_gather(list(flat.chunk(4)), part.clone()),
+    "copied from what is gathered": copied_over,
+}
+WRONG: dict[str, Gather] = {
+    "nothing": lambda flat, part, parameters: None,
+    "elsewhere": lambda flat, part, _: dist.all_gather_into_tensor(torch.empty(8), part.clone()),
+}
+
+
+def findings(memory: Callable[[], tuple[Tensor, list[nn.Parameter]]], gather: Gather, local: bool) -> list[str]:
+    collector = Collector()
+    with checking(collect=collector, local=local):
+        flat, parameters = memory()
+        part = flat.chunk(4)[dist.get_rank()]
+        for _ in range(3):
+            part.sub_(spmd.assert_type(torch.rand(2), {"tp": S(0)}))
+            gather(flat, part, parameters)
+    return [finding.code for finding in collector.result().findings]
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("memory", [by_data, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("gather", RIGHT.values(), ids=RIGHT)
+def test_parts_that_are_gathered_are_no_mistake(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
+    assert findings(memory, gather, local) == []
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("memory", [by_data, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("gather", WRONG.values(), ids=WRONG)
+def test_parts_that_are_not_are_a_finding(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
+    assert findings(memory, gather, local) == ["SW120"]
