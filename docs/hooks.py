@@ -1,11 +1,13 @@
 """What is made while the site is built: pages of codes, coverage, the API and the zoo, and the front page's program."""
 
 import json
+import posixpath
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.explain import page
@@ -24,6 +26,9 @@ _PARTS = (
     (re.compile(r"(?<=^   )= note(?=: )"), "note"),
 )
 """What stands in a line of printed output, and the class of the style sheet that has its colour."""
+_DRAWING = re.compile(r'<img [^>]*src="(?P<name>[^":]+)\.svg"[^>]*/>')
+WHOLE_ON_A_PHONE = 640
+"""Pixels of a drawing that can be read when it is as narrow as a phone."""
 HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.DOTALL)
 
 
@@ -70,9 +75,25 @@ def on_page_markdown(markdown: str, **context: object) -> str:
     return markdown.replace("<!-- headline -->", found[1]).replace("<!-- zoo -->", zoo_pages.links("../zoo"))
 
 
-def on_page_content(html: str, **context: object) -> str:
-    """Mark the parts of what commands print, which have colours on a terminal."""
-    return _OUTPUT.sub(lambda line: marked(line[0]), html)
+def on_page_content(html: str, page: Page, files: Files, **context: object) -> str:
+    """Mark the parts of what commands print, which have colours on a terminal, and fit drawings to phones."""
+    html = _OUTPUT.sub(lambda line: marked(line[0]), html)
+    return _DRAWING.sub(lambda image: fitted(image, page.file.src_uri, files), html)
+
+
+def fitted(image: re.Match[str], page: str, files: Files) -> str:
+    """The image with the drawing that is laid out for phones where there is one; one that would be too small to read
+    there has the least width that the style sheet lets it have, and scrolls in its own box."""
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(page), image["name"]))
+    file = files.get_file_from_path(f"{name}-narrow.svg")
+    if file is not None:
+        source = f'<source media="(max-width: 44.9375em)" srcset="{image["name"]}-narrow.svg" />'
+        return f"<picture>{source}{image[0]}</picture>"
+    drawn = files.get_file_from_path(f"{name}.svg")
+    wide = re.search(r'width="([\d.]+)"', drawn.content_string) if drawn is not None else None
+    if wide is None or float(wide[1]) <= WHOLE_ON_A_PHONE:
+        return image[0]
+    return f'{image[0][:-2].rstrip()} style="--least: {0.75 * float(wide[1]):.0f}px" />'
 
 
 def marked(line: str) -> str:

@@ -101,12 +101,33 @@ def test_language_models_find_every_page_of_the_navigation(tmp_path, hooks):
     assert "`" * 3 not in text
 
 
+def test_on_a_phone_a_drawing_is_laid_out_anew_or_does_not_become_too_small(hooks):
+    """A drawing of the zoo has a narrow twin, a wide figure a least width, and a small one nothing."""
+    mkdocs = pytest.importorskip("mkdocs.config", reason="the site is built where the extra docs is installed")
+    from mkdocs.structure.files import File, Files
+
+    config = mkdocs.load_config(str(ROOT / "mkdocs.yml"))
+    config.plugins._current_plugin = "hooks"
+    drawn = {"zoo/a.svg": 700, "zoo/a-narrow.svg": 374, "figures/wide.svg": 800, "figures/small.svg": 500}
+    files = Files([File.generated(config, name, content=f'<svg width="{wide}">') for name, wide in drawn.items()])
+
+    def shown(page, name):
+        return hooks._DRAWING.sub(lambda image: hooks.fitted(image, page, files), f'<img alt="it" src="{name}" />')
+
+    assert 'srcset="a-narrow.svg"' in shown("zoo/a.md", "a.svg")
+    assert shown("guide/b.md", "../figures/wide.svg").endswith('style="--least: 600px" />')
+    assert shown("index.md", "figures/small.svg") == '<img alt="it" src="figures/small.svg" />'
+    assert shown("index.md", "https://elsewhere/wide.svg") == '<img alt="it" src="https://elsewhere/wide.svg" />'
+
+
 def test_the_site_colours_the_parts_of_a_finding_and_nothing_else(hooks):
     console = (ROOT / "README.md").read_text().partition("```console\n")[2].partition("```")[0]
     lines = console.replace("-->", "--&gt;").splitlines()[1:]
     page = "\n".join(f'<span class="go">{line}</span>' for line in lines)
-    coloured = re.findall(r'<span class="(?!go)(\w+)">([^<]*)</span>', hooks.on_page_content(page))
-    assert re.sub(r"<[^>]+>", "", hooks.on_page_content(page)) == "\n".join(lines)
+    coloured = re.findall(
+        r'<span class="(?!go)(\w+)">([^<]*)</span>', hooks.on_page_content(page, page=None, files=None)
+    )
+    assert re.sub(r"<[^>]+>", "", hooks.on_page_content(page, page=None, files=None)) == "\n".join(lines)
     parts = {kind: [text.strip() for other, text in coloured if other == kind] for kind, _ in coloured}
     assert parts["finding"] == ["SW113 term-added-per-rank"]
     assert parts["caret"] == ["^^^^^^^^ added once per rank"]
@@ -114,4 +135,4 @@ def test_the_site_colours_the_parts_of_a_finding_and_nothing_else(hooks):
     assert len(parts["span"]) == 2
     assert parts["note"] == ["= note"]
     assert parts["help"] == ["= help"] * 3 + ["= more"]
-    assert hooks.on_page_content("<p>SW113 a: b</p>") == "<p>SW113 a: b</p>"
+    assert hooks.on_page_content("<p>SW113 a: b</p>", page=None, files=None) == "<p>SW113 a: b</p>"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from shardwise.cli.zoo import BYTES, commands, typed_code
+from shardwise.cli.zoo import BYTES, commands, needs, typed_code, who
 from shardwise.drawing.drawing import Drawing
 from shardwise.drawing.tensors import LIMIT
 from shardwise.zoo.catalogue import Entry, entry, names
 from shardwise.zoo.program_picture import program_picture
+from shardwise.zoo.schedule_picture import MOST_UNITS
 
+NARROW, NARROW_UNITS = 374, 9
+"""Pixels between the margins of a phone, and units of time that stand beside each other there."""
 HEADINGS = {"Mesh": "The mesh, and why it is laid out so", "Choose": "When to choose it", "Breaks": "What breaks it"}
 
 
@@ -20,8 +23,13 @@ def pages() -> dict[str, str]:
 
 
 def pictures() -> dict[str, str]:
-    """The drawing of every program's mesh, and of the schedule of a pipeline, as SVG by the name of the file."""
-    return {f"zoo/{name}.svg": _drawing(entry(name)).svg() for name in names()}
+    """The drawing of every program's mesh, and of the schedule of a pipeline, as SVG by the name of the file.
+
+    Each is there twice: ``NAME-narrow.svg`` is laid out for phones.
+    """
+    wide = {f"zoo/{name}.svg": _drawing(entry(name), MOST_UNITS).svg() for name in names()}
+    narrow = {f"zoo/{name}-narrow.svg": _drawing(entry(name), NARROW_UNITS).svg(NARROW) for name in names()}
+    return wide | narrow
 
 
 def links(folder: str) -> str:
@@ -29,8 +37,8 @@ def links(folder: str) -> str:
     return f"Each has a page here: {', '.join(f'[{name}]({folder}/{name}.md)' for name in names())}."
 
 
-def _drawing(found: Entry) -> Drawing:
-    return Drawing(lambda limit: program_picture(found, found.program.mesh, limit=limit), LIMIT)
+def _drawing(found: Entry, units: int) -> Drawing:
+    return Drawing(lambda limit: program_picture(found, found.program.mesh, limit=limit, units=units, why=False), LIMIT)
 
 
 def _page(found: Entry) -> Iterator[str]:
@@ -62,15 +70,14 @@ def _needs(found: Entry, sizes: dict[str, int]) -> Iterator[str]:
     shown = ", which experts see as ".join(
         "`" + ", ".join(f"{axis}={size}" for axis, size in seen.items()) + "`" for seen in found.program.meshes(sizes)
     )
-    yield f"On {shown}, in float64, a rank"
+    yield f"On {shown}, in float64, {who(found)}"
     yield from ("", "| | bytes | elements |", "| --- | ---: | --- |")
-    yield f"| holds of the weights | {found.memory(sizes) * BYTES:,.0f} | `{found.parts['Memory']}` |"
-    yield f"| keeps of momentum | {found.state(sizes) * BYTES:,.0f} | `{found.parts['State']}` |"
-    formulas = found.traffic_formulas()
-    for axis, elements in found.traffic(sizes).items():
-        yield f"| receives a step over {axis} | {elements * BYTES:,.0f} | `{formulas[axis]}` |"
+    for verb, elements, noun, formula in needs(found, sizes):
+        yield f"| {verb} {noun} | {elements * BYTES:,.0f} | `{formula}` |"
     told = ", ".join(f"`{name}(e)` is `{law}`" for name, law in found.laws().items())
     yield from (
         "",
-        f"where over an axis of n ranks {told}. Tests compare both with what ranks of gloo hold and receive.",
+        f"where over an axis of n ranks {told}. Activations are what is kept from forward "
+        "to backward at most, weights and inputs left out, and gradients the most that backward leaves. Tests compare "
+        "all of them with what ranks of gloo hold, keep and receive.",
     )

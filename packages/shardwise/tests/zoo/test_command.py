@@ -164,6 +164,11 @@ def test_wrong_usage_says_what_is_right(words: tuple[str, ...], said: str) -> No
 def test_a_run_prints_both_losses() -> None:
     lines = shown("data_parallel", "--mesh", "dp=2", "--run").splitlines()
     assert lines[1].split()[1] == lines[1].split()[2]
-    assert lines[-4].endswith("compared with one device: all equal")
-    assert lines[-2].startswith("and 3,072 bytes of the optimizer's state")
-    assert lines[-1] == "it received 3,072 bytes a step over dp; by the formula 3,072"
+    assert lines[-6].endswith("compared with one device: all equal")
+    assert lines[-5:] == [
+        "rank 0 holds 3,072 bytes of weights; by the formula 3,072",
+        "rank 0 keeps 3,072 bytes of gradients; by the formula 3,072",
+        "rank 0 keeps 3,072 bytes of momentum; by the formula 3,072",
+        "rank 0 keeps 1,408 bytes of activations; by the formula 1,408",
+        "rank 0 receives 3,072 bytes a step over dp; by the formula 3,072",
+    ]

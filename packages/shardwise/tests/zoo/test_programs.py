@@ -30,6 +30,9 @@ def test_it_computes_what_one_device_computes_and_holds_and_receives_what_its_fo
     times += 0 if found.program.optimizer else STEPS  # of gradients
     assert evidence.compared == prod(found.program.mesh.values()) * (STEPS + times * len(found.program.weights))
     assert set(evidence.held) == {found.memory(found.program.mesh) * 8}
+    assert evidence.kept[0].gradients == found.gradients(found.program.mesh) * 8
+    assert evidence.kept[0].activations == found.activations(found.program.mesh) * 8
+    assert max(kept.activations for kept in evidence.kept) == evidence.kept[0].activations
     assert set(evidence.state) == {found.state(found.program.mesh) * 8}
     by_formula = {axis: elements * 8 for axis, elements in found.traffic(found.program.mesh).items()}
     assert all(received == pytest.approx(by_formula) for received in evidence.received)
@@ -53,6 +56,9 @@ def test_what_zero_saves_is_state() -> None:
     assert whole.state(sizes) == whole.memory(sizes)
     assert [(one.memory(sizes), one.state(sizes)) for one in shared] == 2 * [
         (whole.memory(sizes), whole.state(sizes) / 4)
+    ]
+    assert [one.gradients(sizes) * share for one, share in zip(shared, (1, 4), strict=True)] == 2 * [
+        whole.gradients(sizes)
     ]
 
 

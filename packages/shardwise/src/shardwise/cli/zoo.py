@@ -142,13 +142,10 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
         yield textwrap.fill(found.parts[part], WIDTH, initial_indent=f"{part + ':':<9}", subsequent_indent=" " * 9)
     yield ""
     shown = [", ".join(f"{axis}={size}" for axis, size in seen.items()) for seen in found.program.meshes(sizes)]
-    yield f"On {', which experts see as '.join(shown)}, in float64, a rank"
-    yield f"  holds     {found.memory(sizes) * BYTES:,.0f} bytes of weights = {found.parts['Memory']} elements"
-    yield f"  keeps     {found.state(sizes) * BYTES:,.0f} bytes of momentum = {found.parts['State']} elements"
-    formulas = found.traffic_formulas()
-    for axis, elements in found.traffic(sizes).items():
-        said = f"  receives  {elements * BYTES:,.0f} bytes a step over {axis} = "
-        yield textwrap.fill(f"{formulas[axis]} elements", WIDTH, initial_indent=said, subsequent_indent=" " * 12)
+    yield f"On {', which experts see as '.join(shown)}, in float64, {who(found)}"
+    for verb, elements, noun, formula in needs(found, sizes):
+        said = f"  {verb:<8}  {elements * BYTES:,.0f} bytes {noun} = "
+        yield textwrap.fill(f"{formula} elements", WIDTH, initial_indent=said, subsequent_indent=" " * 12)
     told = ", ".join(f"{name}(e) is {law}" for name, law in found.laws().items())
     yield from textwrap.wrap(f"where over an axis of n ranks {told}.", WIDTH)
     yield ""
@@ -156,6 +153,23 @@ def _page(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
     yield from commands(found, sizes) if misfit is None else [f"Its own sizes do not run so: {misfit}."]
     yield ""
     yield found.code
+
+
+def who(found: Entry) -> str:
+    """Whose numbers those of the formulas are."""
+    return "a rank" if found.program.order is None else "rank 0 (which keeps the most activations)"
+
+
+def needs(found: Entry, sizes: Mapping[str, int]) -> Iterator[tuple[str, float, str, str]]:
+    """What a rank does with how many elements of what, and by which formula: what it holds, keeps and receives."""
+    parts = found.parts
+    yield "holds", found.memory(sizes), "of weights", parts["Memory"]
+    yield "keeps", found.gradients(sizes), "of gradients", parts["Gradients"]
+    yield "keeps", found.state(sizes), "of momentum", parts["State"]
+    yield "keeps", found.activations(sizes), "of activations", parts["Activations"]
+    formulas = found.traffic_formulas()
+    for axis, elements in found.traffic(sizes).items():
+        yield "receives", elements, f"a step over {axis}", formulas[axis]
 
 
 def commands(found: Entry, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -194,13 +208,9 @@ def _run(found: Entry, sizes: Mapping[str, int]) -> ExitCode:
         f"{evidence.compared} losses, gradients, momenta and weights on {ranks} ranks compared with one device: "
         + (f"{differ} differ" if differ else "all equal")
     )
-    click.echo(
-        f"a rank holds {max(evidence.held):,} bytes of weights; by the formula {found.memory(sizes) * BYTES:,.0f}"
-    )
-    click.echo(
-        f"and {max(evidence.state):,} bytes of the optimizer's state; by the formula {found.state(sizes) * BYTES:,.0f}"
-    )
-    for axis, elements in found.traffic(sizes).items():
-        received = max(rank.get(axis, 0) for rank in evidence.received)
-        click.echo(f"it received {received:,.0f} bytes a step over {axis}; by the formula {elements * BYTES:,.0f}")
+    received = {f"a step over {axis}": number for axis, number in evidence.received[0].items()}
+    kept = {"of gradients": evidence.kept[0].gradients, "of activations": evidence.kept[0].activations}
+    measured = {"of weights": evidence.held[0], **kept, "of momentum": evidence.state[0], **received}
+    for verb, elements, noun, _ in needs(found, sizes):
+        click.echo(f"rank 0 {verb} {measured.get(noun, 0):,.0f} bytes {noun}; by the formula {elements * BYTES:,.0f}")
     return ExitCode.FINDINGS if differ else ExitCode.CLEAN

@@ -1,11 +1,16 @@
 """What the zoo holds: its programs by name, each with what its docstring says of it and its numbers.
 
-A docstring has a title and five parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory`` and ``Traffic`` as
-formulas in the sizes of the module and of the axes. ``State`` is a sixth where the optimizer's state of a weight is not
-where the weight is. Memory is in elements of weights on one rank, state in elements of momentum, traffic in elements
-that one rank receives in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is 2 e (n - 1) / n,
-``send(e)`` that of n - 1 hops, and ``recv(e)`` is e, or nothing where there is one rank. The numbers are those of rank
-0.
+A docstring has a title and six parts: ``Mesh``, ``Choose``, ``Breaks`` in words; ``Memory``, ``Activations`` and
+``Traffic`` as formulas in the sizes of the module and of the axes. ``Gradients`` and ``State`` stand there where they
+are not as the weights lie. Each is in elements of 8 bytes on rank 0, where a pipeline keeps the most:
+
+``Memory``       of weights.
+``Gradients``    that backward has made and that are kept, at most: for the optimizer, or until they are sent on.
+``State``        of the optimizer: momentum.
+``Activations``  that are kept for backward, at most, without weights and inputs; masks count an eighth. PyTorch keeps
+                 so many; where a dim has one element, it may copy less.
+``Traffic``      that are received in a step, by axis: ``all_reduce(e)`` of e elements over the axis's n ranks is
+                 2 e (n - 1) / n, ``send(e)`` that of n - 1 hops, and ``recv(e)`` is e, or nothing where n is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from shardwise.diagnostics.errors import SpmdValueError
 from .program import ZooProgram
 
 FOLDER = Path(__file__).parent / "programs"
-PARTS = ("Mesh", "Choose", "Breaks", "Memory", "State", "Traffic")
+PARTS = ("Mesh", "Choose", "Breaks", "Memory", "Gradients", "State", "Activations", "Traffic")
 _RECEIVED = {
     "all_reduce": "2 * e * (n - 1) / n",
     "reduce_scatter": "e * (n - 1) / n",
@@ -76,6 +81,14 @@ class Entry:
         """Elements of the optimizer's state that one rank of a mesh of these sizes holds, by the formula."""
         return self._value(self.parts["State"], self.sizes(sizes), 1)
 
+    def gradients(self, sizes: Mapping[str, int]) -> float:
+        """Elements of gradients that one rank of a mesh of these sizes keeps at most, by the formula."""
+        return self._value(self.parts["Gradients"], self.sizes(sizes), 1)
+
+    def activations(self, sizes: Mapping[str, int]) -> float:
+        """Elements that one rank of a mesh of these sizes keeps at most for backward, by the formula."""
+        return self._value(self.parts["Activations"], self.sizes(sizes), 1)
+
     def traffic(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """Elements that one rank receives in a step, by axis, by the formulas."""
         sizes = self.sizes(sizes)
@@ -90,7 +103,7 @@ class Entry:
         return {name: law for name, law in _RECEIVED.items() if re.search(rf"\b{name}\(", self.parts["Traffic"])}
 
     def _value(self, formula: str, sizes: Mapping[str, int], n: int) -> float:
-        names: dict[str, object] = {**vars(self.module), **sizes}
+        names: dict[str, object] = {"min": min, "max": max, **vars(self.module), **sizes}
         names |= {name: lambda e, law=law: _evaluated(law, {"e": e, "n": n}) for name, law in _RECEIVED.items()}
         return _evaluated(formula, names)
 
@@ -121,5 +134,5 @@ def entry(name: str) -> Entry:
     title, _, rest = text.partition("\n")
     found = re.split(rf"^({'|'.join(PARTS)}):", rest, flags=re.MULTILINE)
     said = {part: " ".join(body.split()) for part, body in zip(found[1::2], found[2::2], strict=True)}
-    parts = {"State": said["Memory"], **said}
+    parts = {"Gradients": said["Memory"], "State": said["Memory"], **said}
     return Entry(name, title, {part: parts[part] for part in PARTS}, path)

@@ -20,6 +20,7 @@ from shardwise.uniformity.collective_trace import CollectiveRecorder
 from shardwise.uniformity.kept_calls import KeptCalls
 from shardwise.worlds.world import ProcessWorld
 
+from .kept_memory import KeptMemory
 from .program import STEPS, Trained, ZooProgram, device_mesh, piece, train, train_single, type_of
 
 TOLERANCE = 1e-9
@@ -42,12 +43,14 @@ class Apart:
 @dataclass(frozen=True)
 class Evidence:
     """``losses`` of both runs by step, how many tensors were ``compared``, and where they differ. Of every rank the
-    bytes of weights that it ``held``, of the optimizer's ``state``, and those ``received`` in a step, by axis."""
+    bytes of weights that it ``held``, of gradients and activations that it ``kept``, of the optimizer's ``state``, and
+    those ``received`` in a step, by axis."""
 
     losses: tuple[tuple[float, float], ...]
     compared: int
     disagreements: tuple[Apart, ...]
     held: tuple[int, ...]
+    kept: tuple[KeptMemory, ...]
     state: tuple[int, ...]
     received: tuple[Mapping[str, float], ...]
 
@@ -58,20 +61,22 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     Errors: RankFailure, RankTimeout if a rank raises or hangs.
     """
     world = ProcessWorld(math.prod(sizes.values()), timeout_s=timeout_s)
-    ranks, received = zip(*world.run(_on_a_rank, program, tuple(sizes.items())), strict=True)
+    ranks, received, kept = zip(*world.run(_on_a_rank, program, tuple(sizes.items())), strict=True)
     alone = train_single(program, sizes)
     losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)
     held = tuple(sum(x.numel() * x.element_size() for x in trained.weights.values()) for trained in ranks)
-    return Evidence(losses, len(pairs), wrong, held, tuple(trained.state_bytes for trained in ranks), received)
+    return Evidence(losses, len(pairs), wrong, held, kept, tuple(trained.state_bytes for trained in ranks), received)
 
 
-def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> tuple[Trained, dict[str, float]]:
-    mesh, kept = device_mesh(dict(sizes)), KeptCalls()
-    with CollectiveRecorder(kept, dist.get_rank()).recording():
+def _on_a_rank(program: ZooProgram, sizes: tuple[tuple[str, int], ...]) -> tuple[Trained, dict[str, float], KeptMemory]:
+    """Twice, since a recorder of calls keeps what they are given."""
+    mesh, kept, calls = device_mesh(dict(sizes)), KeptMemory(), KeptCalls()
+    train(program, mesh, kept=kept)
+    with CollectiveRecorder(calls, dist.get_rank()).recording():
         trained = train(program, mesh)
-    return trained, received_bytes(Trace(dist.get_rank(), kept.events))
+    return trained, received_bytes(Trace(dist.get_rank(), calls.events)), kept
 
 
 def received_bytes(trace: Trace) -> dict[str, float]:

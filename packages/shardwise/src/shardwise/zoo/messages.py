@@ -24,7 +24,7 @@ class Messages:
     def __init__(self, mesh: DeviceMesh, axis: str, between: TypedShape) -> None:
         self.group, self.between = mesh.get_group(axis), between
         self.rank, self.ranks = mesh.get_local_rank(axis), mesh[axis].size()
-        self._sending: list[Any] = []
+        self._sending: defaultdict[tuple[int, int], deque[tuple[Any, Tensor]]] = defaultdict(deque)
         self._to_itself: defaultdict[int, deque[Tensor]] = defaultdict(deque)
 
     def send(self, x: Tensor, rank: int, tag: int) -> None:
@@ -33,7 +33,7 @@ class Messages:
         if to == self.rank:
             self._to_itself[tag].append(x)
         else:
-            self._sending.append((dist.isend(x, group=self.group, group_dst=to, tag=tag), x))
+            self._sending[to, tag].append((dist.isend(x, group=self.group, group_dst=to, tag=tag), x))
 
     def receive(self, like: Tensor, rank: int, tag: int) -> Tensor:
         """The next message of this tag from ``rank``, of the shape and dtype of ``like``."""
@@ -42,10 +42,14 @@ class Messages:
             return self._to_itself[tag].popleft()
         x = torch.empty(like.shape, dtype=like.dtype)
         dist.recv(x, group=self.group, group_src=source, tag=tag)
+        if tag == GRADIENT:  # whoever sends one has taken an activation for it: it need not be kept any longer
+            work, _ = self._sending[source, ACTIVATION].popleft()
+            work.wait()
         return typed(x, self.between)
 
     def finish(self) -> None:
         """Wait until everything has been taken."""
-        for work, _ in self._sending:
-            work.wait()
+        for sent in self._sending.values():
+            for work, _ in sent:
+                work.wait()
         self._sending.clear()

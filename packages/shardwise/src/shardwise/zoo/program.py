@@ -7,6 +7,7 @@ the whole is cut into pieces, and what every gradient owes: a weight that is R o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import re
@@ -28,6 +29,7 @@ from shardwise.types.notation import TypedShape, parse
 from shardwise.types.placement import P, R
 from shardwise.types.spec import entry_axes
 
+from .kept_memory import KeptMemory
 from .schedule import Order
 
 STEPS = 2
@@ -145,8 +147,8 @@ class Trained:
     state_bytes: int = 0
 
 
-def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
-    """Train on this rank's pieces, with typed tensors; what is returned are pieces too."""
+def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS, kept: KeptMemory | None = None) -> Trained:
+    """Train on this rank's pieces, with typed tensors; what is returned are pieces too. ``kept`` measures."""
     found = Trained()
     meshes = [mesh, *(device_mesh(sizes) for sizes in program.meshes(_sizes_of(mesh))[1:])]
     with set_current_mesh(mesh):
@@ -154,7 +156,9 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS) -> Trained:
         optimizer = (program.optimizer or _sgd)(w)
         for step in range(steps):
             x = Tensors(**dict(_inputs(program, step, mesh)))
-            found.losses.append(_step(program, w, x, meshes).detach())
+            with contextlib.nullcontext() if kept is None else kept.step():
+                loss = _step(program, w, x, meshes).detach()
+            found.losses.append(loss)
             if program.optimizer is None:
                 found.gradients.append({name: _gradient(tensor) for name, tensor in vars(w).items()})
             optimizer.step()

@@ -19,13 +19,16 @@ _MEANT = {
 }
 
 
-def schedule_picture(order: Order, ranks: int) -> Picture:
-    """Who does what when, and how long each rank waits. Errors: SW905 if the schedule never ends."""
+def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS) -> Picture:
+    """Who does what when, ``most`` units beside each other, and how long each rank waits.
+
+    Errors: SW905 if the schedule never ends.
+    """
     times = times_of(order, ranks)
     chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
     width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
     rows = [_row(rank, times.units, ranks, width) for rank in times.ranks]
-    across = math.ceil(times.units / math.ceil(times.units / MOST_UNITS)) if times.units else 1
+    across = math.ceil(times.units / math.ceil(times.units / most)) if times.units else 1
     parts = [_part(rows, first, across) for first in range(0, times.units, across)]
     return Picture(
         f"the schedule on {ranks} {'rank' if ranks == 1 else 'ranks'}: {times.units} units of time",

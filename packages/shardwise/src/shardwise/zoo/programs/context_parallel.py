@@ -5,6 +5,7 @@ Choose:  for sequences too long for one device when heads are few; simpler than 
 Breaks:  a causal mask by local positions lets rank 1 look at nothing before its own piece; with pieces in plain order
          the last rank has nearly all of the work. Here rank r holds pieces r and 2 cp - 1 - r, and positions say which.
 Memory:  3 * D * D
+Activations: B / dp * T / cp * (2 * D + 2 * cp * D + T) + T / cp * T / 8
 Traffic: cp = 2 * all_gather(B / dp * T / cp * D) + 2 * reduce_scatter(B / dp * T * D) + all_gather(T / cp) +
              all_reduce(3 * D * D)
          dp = all_reduce(3 * D * D)

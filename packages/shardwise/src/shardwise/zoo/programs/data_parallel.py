@@ -5,6 +5,7 @@ Choose:  when weights, gradients and optimizer state fit on every device. It is 
 Breaks:  a weight that is left out of the sum drifts apart; a mean over the rank's own rows under a sum of gradients is
          dp times too much; dropout masks are the same on every rank if all are seeded alike.
 Memory:  2 * H * D
+Activations: B / dp * (2 * H + D)
 Traffic: dp = all_reduce(2 * H * D)
 """
 

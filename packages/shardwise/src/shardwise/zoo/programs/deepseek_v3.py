@@ -8,6 +8,7 @@ Choose:  for a mixture of many small experts with latent attention: layers are t
 Breaks:  gradients of experts that are summed over dp, which has other experts on it; groups of ep that are not ranks of
          one stage; the shared expert sent around like the others; shares of the chosen experts that do not sum to 1.
 Memory:  LAYERS / pp * (DENSE + EXPERTS / ep * 3 * D * H)
+Activations: min(pp, MICRO) * (LAYERS / pp * (B / dp * T * KEPT + HEADS * A * D) - B / dp * T)
 Traffic: ep = LAYERS / pp * MICRO * 4 * all_to_all(EXPERTS * B / dp * T * D)
          edp = all_reduce(LAYERS / pp * EXPERTS / ep * 3 * D * H)
          pp = recv(MICRO * B / dp * T * D)
@@ -30,6 +31,10 @@ from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, ord
 B, T, D, LAYERS, MICRO = 4, 3, 8, 2, 2
 HEADS, A, LATENT = 2, 4, 4
 EXPERTS, CHOSEN, H, EP = 4, 2, 6, 2
+ROUTED = 2 * EXPERTS + 2 * CHOSEN + 1 + (EXPERTS * CHOSEN + EXPERTS) / 8
+"""What the router keeps of a token; two masks are an eighth of an element each."""
+KEPT = 6 * D + HEADS * (5 * A + 1) + LATENT + 4 * H + ROUTED + 2 + EXPERTS * (2 * D + 4 * H)
+"""What a layer keeps of a token for backward: around norms, of attention, of the shared expert, the router, experts."""
 DENSE = 2 * D + HEADS * D * A * 2 + D * LATENT + 2 * HEADS * LATENT * A + EXPERTS * D + 3 * D * H
 
 

@@ -6,6 +6,7 @@ Choose:  for a mixture of experts: weights grow with the experts, and the work o
 Breaks:  slots counted over all tokens where each rank fills its own; gradients of experts divided by the size of dp and
          ep, as those of the router are; more tokens for one expert than it has slots, dropped without a word.
 Memory:  D * EXPERTS + EXPERTS / ep * D * D
+Activations: N / (dp * ep) * (2 * EXPERTS * D + 2 * D + 2 * EXPERTS + 2)
 Traffic: ep = 3 * all_to_all(EXPERTS * N / (dp * ep) * D) + all_reduce(D * EXPERTS)
          dp = all_reduce(D * EXPERTS + EXPERTS / ep * D * D)
 """

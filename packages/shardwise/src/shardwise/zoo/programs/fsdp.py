@@ -7,6 +7,7 @@ Choose:  when the model does not fit with data parallelism, and there are enough
 Breaks:  a weight that is kept gathered costs what was saved; a bias that is left whole needs a sum of its own, which
          the gathered weights have from the backward of their gather.
 Memory:  2 * H * D / dp
+Activations: B / dp * (2 * H + D)
 Traffic: dp = 4 * all_gather(H * D / dp) + 2 * reduce_scatter(H * D)
 """
 

@@ -5,6 +5,7 @@ Mesh:    shard inside, where links are fast and weights travel twice a step; rep
 Choose:  when the model fits on the devices of one node (or a few), and gathers across all of them would be too slow.
 Breaks:  the sum over replica is easily forgotten, because the one over shard comes from the backward of the gather.
 Memory:  2 * H * D / shard
+Activations: B / (replica * shard) * (2 * H + D) + H * D
 Traffic: shard = 2 * all_gather(H * D / shard) + 2 * reduce_scatter(H * D)
          replica = all_reduce(2 * H * D / shard)
 """

@@ -8,6 +8,10 @@ Choose:  for a dense model of hundreds of billions of weights on thousands of de
 Breaks:  weights that are gathered again for every micro-batch; norms, which see a piece of the sequence over cp and tp
          and owe a sum over both; positions that are counted within a rank's own piece of the sequence.
 Memory:  LAYERS / pp * (MATRICES / tp + 2 * D) / dp
+Gradients: LAYERS / pp * (MATRICES / tp + 2 * D) * (1 + 1 / dp)
+Activations: min(pp, MICRO) * (LAYERS / pp * (B / dp * T / cp * (KEPT / tp + 2 * D + HEADS / tp * (2 * cp
+             * A + T)) + T / cp * T / 8 + HEADS / tp * A * D) - B / dp * T / cp / tp) + LAYERS / pp * (MATRICES / tp +
+             2 * D) + T
 Traffic: tp = LAYERS / pp * MICRO * 4 * (all_gather(B / dp * T / cp / tp * D) + reduce_scatter(B / dp * T / cp * D)) +
              all_reduce(LAYERS / pp * 2 * D / dp)
          cp = LAYERS / pp * MICRO * 2 * (all_gather(B / dp * GROUPS / tp * T / cp * A) +
@@ -34,6 +38,9 @@ from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, ord
 B, T, D, H, LAYERS, MICRO = 4, 8, 8, 16, 2, 2
 GROUPS, QUERIES, A = 2, 2, 4
 """Of heads, that share keys and values; queries of a group; size of a head."""
+HEADS = GROUPS * QUERIES
+KEPT = 4 * D + 2 + 2 * HEADS * A + 4 * H
+"""What a layer keeps of a token for backward on all ranks of tp together: norms, queries, what they see, the MLP."""
 MATRICES = D * A * GROUPS * (2 * QUERIES + 2) + 3 * D * H
 
 

@@ -7,6 +7,9 @@ Choose:  for a mixture of experts whose attention needs tp and cp: folded, neith
 Breaks:  experts that are cut by tp as attention is, until they are too thin to compute; gradients of experts summed
          over cp and tp, where other experts lie; the router, which sees a piece of the sequence, and owes both sums.
 Memory:  LAYERS / pp * (ATTENTION / tp + SMALL + EXPERTS / (cp * tp) * 3 * D * H)
+Activations: min(pp, MICRO) * (LAYERS / pp * (B / dp * T / cp * (KEPT / tp + D + HEADS / tp * ((3 * cp +
+             2) * A + 2 * T + 3 * cp - 1 + max(cp - 2, 0))) + T / cp * T / 8 + (tp < HEADS) * HEADS / tp * A * D) - B /
+             dp * T / cp / tp)
 Traffic: tp = LAYERS / pp * MICRO * 2 * (all_gather(B / dp * T / cp / tp * D) + reduce_scatter(B / dp * T / cp * D)) +
              all_reduce(LAYERS / pp * SMALL)
          cp = LAYERS / pp * MICRO * send(4 * B / dp * HEADS / tp * T / cp * A + T / cp) +
@@ -27,13 +30,15 @@ import shardwise as spmd
 from shardwise import P, R, S, V
 from shardwise.zoo.program import Sizes, Tensors, ZooProgram, layers_of, main
 from shardwise.zoo.programs.context_parallel import attention, positions
-from shardwise.zoo.programs.deepseek_v3 import dispatched, experts, shares
+from shardwise.zoo.programs.deepseek_v3 import ROUTED, dispatched, experts, shares
 from shardwise.zoo.programs.pipeline import Stage, one_forward_one_backward, order
 from shardwise.zoo.programs.ring_attention import ring
 
 B, T, D, LAYERS, MICRO = 4, 8, 8, 2, 2
 HEADS, A, EXPERTS, H = 2, 4, 4, 6
 ATTENTION, SMALL = 4 * D * HEADS * A, 2 * D + EXPERTS * D
+KEPT = 5 * D + 2 + ROUTED + EXPERTS * (2 * D + 4 * H)
+"""What a layer keeps of a token for backward beside attention: around norms, of the router, of the experts."""
 
 ring_attention = spmd.local_map(out_types={"pp": V, "dp": S(0), "tp": S(1), "cp": S(2)})(ring)
 
@@ -58,7 +63,8 @@ def stage_layers(w: Tensors, inputs: Tensors, mesh: DeviceMesh, folded: DeviceMe
     for layer in layers_of(w):
         h = F.rms_norm(x, (D,), layer.norm)
         h = spmd.all_gather(h, "tp", src=S(1), dst=R)
-        query, key, value = torch.einsum("btd,khad->kbhta", h, layer.query_key_value).unbind(0)
+        # Laid out once: the ring would copy queries of several heads anew for every piece that comes by.
+        query, key, value = torch.einsum("btd,khad->kbhta", h, layer.query_key_value).contiguous().unbind(0)
         seen = ring_attention(query, key, value, inputs.position, mesh)
         y = spmd.einsum("bhta,had->btd", seen, layer.out, out_partial_axes="tp")
         x = x + spmd.reduce_scatter(y, "tp", src=P, dst=S(1))

@@ -6,6 +6,7 @@ Choose:  when a model does not fit in a node even with tensor parallelism; with 
 Breaks:  a schedule in which two stages wait for each other; a gradient sent to the stage that has not asked for it; a
          loss that is divided by the micro-batches of a rank and then again by those of all.
 Memory:  LAYERS / pp * D * D
+Activations: min(pp, MICRO) * 2 * LAYERS / pp * B / MICRO * D
 Traffic: pp = recv(B * D)
 """
 

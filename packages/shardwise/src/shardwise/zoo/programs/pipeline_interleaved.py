@@ -8,6 +8,9 @@ Breaks:  layers that lie in plain order: rank 0 of 2 has layers 0, 1, 4, 5 of 8,
          two ranks, activations and gradients between the same two, told apart by nothing; a number of micro-batches
          that is no multiple of pp.
 Memory:  LAYERS / pp * D * D
+Gradients: LAYERS / pp * D * D + B / MICRO * D
+Activations: (min(3 * pp - 1, CHUNKS * MICRO) * 2 * LAYERS / (pp * CHUNKS) + (pp > 1) * (CHUNKS - 1) * pp) * B /
+             MICRO * D
 Traffic: pp = recv((2 * CHUNKS - 1) * B * D)
 """
 

@@ -7,6 +7,8 @@ Breaks:  a weight's gradient of an activation that is freed, or that was changed
          optimizer's step before the last of them; a loss scale or a clipping that was found from gradients which are
          not all there.
 Memory:  LAYERS / pp * D * D
+Gradients: LAYERS / pp * D * D + (LAYERS / pp + 1) * B / MICRO * D
+Activations: min(pp, MICRO) * (3 * LAYERS / pp + 1) * B / MICRO * D
 Traffic: pp = recv(B * D)
 """
 

@@ -6,6 +6,7 @@ Breaks:  softmax taken piece by piece without rescaling by the largest score so 
          the keys; a backward pass that sends the same way round as forward. In plain order the first ranks would wait
          for the last one, whose queries see all keys; pieces lie as for context parallelism.
 Memory:  3 * D * D
+Activations: B / dp * T / cp * ((3 * cp + 2) * D + 2 * T + 3 * cp - 1 + max(cp - 2, 0)) + T / cp * T / 8
 Traffic: cp = send(4 * B / dp * T / cp * D + T / cp) + all_reduce(3 * D * D)
          dp = all_reduce(3 * D * D)
 """

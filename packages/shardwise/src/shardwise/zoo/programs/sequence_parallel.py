@@ -6,6 +6,7 @@ Choose:  always with tensor parallelism: it costs nothing and saves the activati
 Breaks:  weights of norms and biases see a piece of the sequence: their gradients owe a sum over tp which nothing in the
          forward pass shows. Here they are R over tp, so the sum is their type's.
 Memory:  2 * H * D / tp + 2 * D
+Activations: B / dp * T * (2 * H / tp + 2 * D / tp + D)
 Traffic: tp = 2 * all_gather(B / dp * T / tp * D) + 2 * reduce_scatter(B / dp * T * D) + all_reduce(2 * D)
          dp = all_reduce(2 * H * D / tp + 2 * D)
 """

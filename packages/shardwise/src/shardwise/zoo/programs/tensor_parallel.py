@@ -6,6 +6,7 @@ Choose:  when one layer is too large or too slow for one device, and up to the d
 Breaks:  a bias added before the all-reduce is added tp times; a norm's weight whose input is R where it should be I
          gets a piece of its gradient; more tp ranks than heads or columns leave ranks idle.
 Memory:  2 * H * D / tp + 2 * D
+Activations: B / dp * (2 * H / tp + 2 * D + 2)
 Traffic: tp = 2 * all_reduce(B / dp * D)
          dp = all_reduce(2 * H * D / tp + 2 * D)
 """

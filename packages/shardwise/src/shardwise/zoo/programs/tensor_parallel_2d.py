@@ -6,6 +6,7 @@ Choose:  when tp as large as a model's width asks for would make every device wa
          here each sum is over one axis of the square.
 Breaks:  the two axes exchanged in one place: shapes fit as long as the mesh is square.
 Memory:  2 * H * D / (row * column)
+Activations: B * (2 * H / row + D / column)
 Traffic: column = 2 * all_reduce(B * H / row)
          row = 2 * all_reduce(B * D / column)
 """

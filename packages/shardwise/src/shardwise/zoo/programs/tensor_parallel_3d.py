@@ -5,6 +5,7 @@ Mesh:    a cube. Rows of the batch are cut over depth, features over column and 
 Choose:  on very large machines with few tokens a device: every collective is over the cube root of the ranks.
 Breaks:  what is summed over which axis changes from layer to layer; a transposed cube still has shapes that fit.
 Memory:  2 * H * D / (depth * row * column)
+Activations: B / depth * (2 * H / row + D / column) + H * D / (row * column)
 Traffic: depth = 2 * all_gather(H * D / (depth * row * column)) + 2 * reduce_scatter(H * D / (row * column))
          column = 2 * all_reduce(B / depth * H / row)
          row = 2 * all_reduce(B / depth * D / column)

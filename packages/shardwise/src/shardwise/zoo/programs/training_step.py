@@ -7,6 +7,7 @@ Breaks:  a mean over a rank's own tokens where padding is uneven; a sum of gradi
          next one is added to; a penalty that every rank adds; whole weights that count once a rank in the norm, and
          pieces that count on their own rank alone; a tied table that is summed by both of its owners.
 Memory:  WORDS * D + D + 2 * H * D / tp
+Activations: B / dp * (4 * D + 2 * H / tp + WORDS + 2)
 Traffic: tp = MICRO * 2 * all_reduce(B / dp * D)
          dp = all_reduce(WORDS * D + D + 2 * H * D / tp)
 """

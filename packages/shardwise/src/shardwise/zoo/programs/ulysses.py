@@ -4,6 +4,7 @@ Mesh:    sp inside a node if it can be; an all-to-all moves 1/sp of the bytes th
 Choose:  for long sequences and at least sp heads (with grouped queries: sp key-value heads).
 Breaks:  more ranks than heads; the way back in another order of dims, which mixes heads and positions and still runs.
 Memory:  4 * D * D
+Activations: B / dp * T / sp * (6 * D + HEADS)
 Traffic: sp = 2 * all_to_all(4 * B / dp * T / sp * D) + all_reduce(4 * D * D)
          dp = all_reduce(4 * D * D)
 """

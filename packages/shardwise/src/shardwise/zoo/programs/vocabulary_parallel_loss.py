@@ -5,6 +5,7 @@ Choose:  whenever the vocabulary is large beside the width; the scores of 128,00
 Breaks:  the largest score must be of all words and not of a rank's own; the score of the target lies on one rank, and
          the others must add 0 for it; a sum of exponents that is not reduced is a plausible, smaller loss.
 Memory:  WORDS / tp * D
+Activations: B / dp * (WORDS / tp + WORDS / tp / 8 + 1)
 Traffic: tp = 5 * all_reduce(B / dp)
          dp = all_reduce(WORDS / tp * D)
 """

@@ -6,6 +6,7 @@ Breaks:  a norm of gradients for clipping that is taken of a rank's piece; a wei
          not, and then overwritten by the gather.
 Memory:  2 * H * D
 State:   2 * H * D / dp
+Activations: B / dp * (2 * H + D)
 Traffic: dp = all_reduce(2 * H * D) + 2 * all_gather(H * D / dp)
 """
 
@@ -18,9 +19,9 @@ import shardwise as spmd
 from shardwise import P, R, S
 from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Tensors, main
 from shardwise.zoo.programs import data_parallel
-from shardwise.zoo.programs.data_parallel import D, H
+from shardwise.zoo.programs.data_parallel import B, D, H
 
-__all__ = ["PROGRAM", "D", "H"]  # the sizes are those of the formulas above
+__all__ = ["PROGRAM", "B", "D", "H"]  # the sizes are those of the formulas above
 
 
 class ShardedSGD:

@@ -7,6 +7,8 @@ Breaks:  a second micro-batch whose piece takes the place of the first one's; cl
          a mean in the scatter beside a loss that is a mean already.
 Memory:  2 * H * D
 State:   2 * H * D / dp
+Gradients: 2 * H * D / dp
+Activations: B / dp * (2 * H + D)
 Traffic: dp = 2 * reduce_scatter(H * D) + 2 * all_gather(H * D / dp)
 """
 
@@ -18,10 +20,10 @@ import shardwise as spmd
 from shardwise import P, S
 from shardwise.zoo.program import Tensors, main
 from shardwise.zoo.programs import zero1
-from shardwise.zoo.programs.data_parallel import D, H
+from shardwise.zoo.programs.data_parallel import B, D, H
 from shardwise.zoo.programs.zero1 import ShardedSGD
 
-__all__ = ["PROGRAM", "D", "H"]  # the sizes are those of the formulas above
+__all__ = ["PROGRAM", "B", "D", "H"]  # the sizes are those of the formulas above
 
 
 class ScatteredSGD(ShardedSGD):
