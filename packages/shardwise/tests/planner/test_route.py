@@ -34,18 +34,15 @@ SHAPES = {
 }
 MOST_LOOKED_AT = 120
 """Layouts, on a way over four axes of which two are slow."""
-SOURCES = 2
-"""From how many types of every mesh a normal run looks."""
 
 
-def links_of(axes):
-    """All alike, two that differ, and the same with messages that cost something, over one axis or over all."""
-    return (
-        Links(),
-        Links.of({axes[0]: 25e9, axes[1]: 400e9}),
-        Links.of({axes[0]: 25e9, axes[1]: 400e9}, {axes[0]: 1e-6}),
-        Links.of({axes[-1]: 10e9}, dict.fromkeys(axes, 1e-7)),
-    )
+SPEEDS = {
+    "alike": lambda axes: Links(),
+    "different": lambda axes: Links.of({axes[0]: 25e9, axes[1]: 400e9}),
+    "messages over one": lambda axes: Links.of({axes[0]: 25e9, axes[1]: 400e9}, {axes[0]: 1e-6}),
+    "messages over all": lambda axes: Links.of({axes[-1]: 10e9}, dict.fromkeys(axes, 1e-7)),
+    "messages where bytes are fast": lambda axes: Links.of({axes[0]: 25e9}, {axes[0]: 1e-10, axes[1]: 1e-9}),
+}
 
 
 def numbers(bits):
@@ -73,25 +70,26 @@ def compare(machine, axes, types, src, links):
         assert spent == tables[key][numbers(problem.goal[0]), problem.goal[1]], (src, dst, path)
 
 
+@pytest.mark.parametrize("speeds", SPEEDS)
 @pytest.mark.parametrize("joins", [True, False], ids=["any axes together", "one axis at a time"])
 @pytest.mark.parametrize(
     ("sizes", "shape"), [(sizes, shape) for sizes, shapes in SHAPES.items() for shape in shapes], ids=str
 )
-def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins):
+def test_the_planner_finds_what_looking_at_everything_finds(sizes, shape, joins, speeds):
     axes = axes_of(sizes)
     types = all_types(axes, len(shape), letters=(R, P))  # to the search I is R
-    chance = random.Random(f"{sizes} {shape} {joins}")
-    for links in links_of(axes) if EVERYTHING else chance.sample(links_of(axes), 1):
-        machine = machine_of(shape, axes, links, joins)
-        for src in types if EVERYTHING else chance.sample(types, SOURCES):
-            compare(machine, axes, types, src, links)
+    links = SPEEDS[speeds](axes)
+    machine = machine_of(shape, axes, links, joins)
+    chance = random.Random(f"{sizes} {shape} {joins} {speeds}")
+    for src in types if EVERYTHING else chance.sample(types, 1):
+        compare(machine, axes, types, src, links)
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (3, 7)], ids=str)
 def test_uneven_shards_over_unequal_links_from_every_type(shape):
     axes = axes_of((2, 2))
     types = all_types(axes, len(shape), letters=(R, P))
-    links = links_of(axes)[1]
+    links = SPEEDS["different"](axes)
     machine = machine_of(shape, axes, links, joins=True)
     for src in types:
         compare(machine, axes, types, src, links)

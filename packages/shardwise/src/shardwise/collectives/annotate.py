@@ -52,7 +52,8 @@ def assert_type(
 
     Types:   absent -> any; R, I, V, P -> itself; V -> P (the sum is meant); R -> I on a tensor without gradient.
     Errors:  SW130 for a local type that contradicts, SW131 for a sharding that does, SW132 for a claim that cannot be
-             meant for this tensor, SW901, SW902 and SW904 for axes; a TypeError for what is no type or no tensor.
+             meant for this tensor, SW202 for a pending sum of truth values or a pending extreme of complex numbers,
+             SW901, SW902 and SW904 for axes; a TypeError for what is no type or no tensor.
     Example:
         >>> x = assert_type(torch.ones(4, 8), {"dp": S(0), "tp": R})
         >>> print(typeof(x))

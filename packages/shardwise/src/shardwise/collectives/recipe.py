@@ -22,6 +22,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.communication import wire
 from shardwise.op_rules.transitions import REDUCTIONS, TRANSITIONS, Transition, letter, transition
 from shardwise.types.aliases import DeviceMeshAxis
+from shardwise.types.elements import NO_SUM
 from shardwise.types.placement import PerMeshAxisSpmdType, Shard
 
 from .kernels import KERNELS, Kernel, identity
@@ -121,12 +122,12 @@ class Recipe:
 
 
 def make_recipe(axis: DeviceMeshAxis, request: Request) -> Recipe:
-    """The recipe of a call. SW202, SW203 for the pair; SW205, SW905 for dims; SW208 for options."""
+    """The recipe of a call. SW202, SW203 for the pair, or the dtype; SW205, SW905 for dims; SW208 for options."""
     op, src, dst = request.op, request.src, request.dst
     row = transition(op, src, dst, expert_mode=request.expert_mode, axis=axis)
     if isinstance(row, Diagnosis):
         raise SpmdValueError(row.message, code=row.code, help=row.help)
-    return Recipe(
+    recipe = Recipe(
         row,
         *_dims(request),
         request.dtype,
@@ -134,7 +135,23 @@ def make_recipe(axis: DeviceMeshAxis, request: Request) -> Recipe:
         request.out_dtype,
         request.async_op,
         request.options,
-    ).with_partner()
+    )
+    _check_elements(axis, recipe)
+    return recipe.with_partner()
+
+
+def _check_elements(axis: DeviceMeshAxis, recipe: Recipe) -> None:
+    """Truth values are not summed, unless they are counted in another dtype. Errors: SW202."""
+    for place, dtype in ((recipe.row.reads, recipe.op_dtype), (recipe.row.dst, recipe.out_dtype)):
+        if place == "P" and dtype is torch.bool:
+            raise SpmdValueError(
+                NO_SUM.format(place="P", axis=axis),
+                code="SW202",
+                help=(
+                    "src=P(max) where any rank has to say True, P(min) where all have to",
+                    "op_dtype=torch.int64, to count",
+                ),
+            )
 
 
 def _dims(request: Request) -> tuple[int, int]:

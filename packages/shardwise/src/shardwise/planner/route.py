@@ -7,7 +7,6 @@ gradient, which takes the partners of the steps backwards, ends at the dual of t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -16,7 +15,8 @@ from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.given import outermost_first
 from shardwise.mesh.regions import reinterpret
-from shardwise.types.notation import format_placement, format_type, format_typed_shape
+from shardwise.types.elements import not_pending
+from shardwise.types.notation import format_type, format_typed_shape
 from shardwise.types.placement import I, P, Placement, R, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Exponent, TensorType
@@ -169,19 +169,10 @@ def _check_pair(axis: MeshAxis, src: TensorType, dst: TensorType) -> None:
 
 def _check_values(dtype: str, src: TensorType, dst: TensorType) -> None:
     """What the elements themselves have to be able to say: a sum, an order, or a fraction. Errors: SW202."""
-    for axis, type in itertools.product(src.axes, (src, dst)):
-        place = type.get(axis)
-        if dtype == "bool" and place is P:
-            raise SpmdValueError(
-                f"the sum of truth values is none, so nothing of dtype bool is {format_placement(type, axis)} over "
-                f"{axis!r}",
-                code="SW202",
-                help=("P(max) where any rank has to say True, P(min) where all have to", "an integer dtype, to count"),
-            )
-        if dtype.startswith(("complex", "bcomplex")) and place.is_extremum:
-            raise SpmdValueError(
-                f"complex numbers have no order, so nothing of dtype {dtype} is {place!r} over {axis!r}", code="SW202"
-            )
+    for type in (src, dst):
+        wrong = not_pending(dtype, type)
+        if wrong is not None:
+            raise SpmdValueError(wrong.message, code="SW202", help=wrong.help)
     factor = _factor(src, dst)
     if not factor.is_integer() and _WHOLE.match(dtype):
         raise SpmdValueError(

@@ -131,8 +131,11 @@ class TypedCall:
         routed = op == "redistribute"
         route = ROUTES.get((letter(self.src), letter(self.dst)), "") if routed else op
         found = transition(route, self.src, self.dst, expert_mode=routed or kwargs.get("expert_mode") is True)
-        known = isinstance(found, Transition) and isinstance(getattr(self, _SHARD_SIDE.get(op, ""), Shard(0)), Shard)
-        self.row: Transition | None = found if known else None  # type: ignore[assignment]
+        known = isinstance(getattr(self, _SHARD_SIDE.get(op, ""), Shard(0)), Shard)
+        counts = kwargs.get("op_dtype") is not None or kwargs.get("out_dtype") is not None
+        if known and not counts and getattr(self.x, "dtype", None) is torch.bool and isinstance(found, Transition):
+            known = "P" not in (found.reads, found.dst)  # truth values are not summed
+        self.row: Transition | None = found if known and isinstance(found, Transition) else None
         """None: the call itself refuses, and says what was probably meant."""
         self.is_refused = False
         """Its operand has been found wrong, so that its result has a scale that nobody knows."""

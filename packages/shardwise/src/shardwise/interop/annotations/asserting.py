@@ -15,6 +15,7 @@ from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, attac
 from shardwise.diagnostics.fix import Fix
 from shardwise.diagnostics.source import Site, user_site
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.elements import not_pending
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
@@ -98,7 +99,18 @@ def _decide(x: object, types: tuple[object, ...], op: str, even: bool | None) ->
     before = None if tag is None else tag.current()
     _check_order(x, asserted, op)
     after = asserted if before is None or before is asserted else _refined(x, before, asserted, op)
+    if asserted.partial_axes:
+        check_elements(x, after)
     return x, tag, after if even is None else with_lengths(after, asserted, even)
+
+
+def check_elements(x: object, type: TensorType) -> None:
+    """Refuse what elements like those of ``x`` cannot be over any axis. Errors: SW202."""
+    with no_torch_function():
+        dtype = str(getattr(x, "dtype", "")).removeprefix("torch.")
+    wrong = not_pending(dtype, type)
+    if wrong is not None:
+        raise SpmdTypeError(wrong.message, code="SW202", help=wrong.help, axis=wrong.axis)
 
 
 def _refined(x: object, before: TensorType, asserted: TensorType, op: str) -> TensorType:

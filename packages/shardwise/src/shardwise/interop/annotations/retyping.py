@@ -28,7 +28,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..tensors.tagging import type_of
 from .annotating import asserted_type
-from .asserting import commit, is_unspoken, ndim_of, requires_grad, settle
+from .asserting import check_elements, commit, is_unspoken, ndim_of, requires_grad, settle
 from .refining import overrule, refine
 
 
@@ -42,6 +42,7 @@ def mutate(x: object, axis: DeviceMeshAxis | None, src: object, dst: object) -> 
         for one, (old, _) in changes.items():
             _check_is(before, one, old, ndim)
         after = _overwritten(before, {one: new for one, (_, new) in changes.items()}, ndim)
+        check_elements(x, after)
     except SpmdTypeError as error:
         if error.code == "SW103" and is_unspoken(x):
             return
