@@ -13,6 +13,7 @@ from shardwise.cli.pages.call_page import call_sections, called_example
 from shardwise.cli.pages.example_calls import CALLS
 from shardwise.cli.pages.rule_page import examples_of, placements
 from shardwise.cli.pages.rule_page import render as page_of
+from shardwise.cli.rules import _as_asked
 from shardwise.op_rules.registry import all_rules, lookup
 from shardwise.op_rules.transitions import TRANSITIONS
 from shardwise.types.placement import P, R, S
@@ -63,6 +64,15 @@ def test_a_page_shows_laws_and_placements_of_each_result():
 @pytest.mark.parametrize(("name", "need"), [("squeeze", "one length, or even=True"), ("pixel_shuffle", "whole groups")])
 def test_a_page_says_what_lengths_shards_must_have(name, need):
     assert f"\n  d0: shards of {need}\n" in rules(name).stdout
+
+
+def test_a_page_is_of_the_spelling_that_is_asked_for():
+    """Of an operator that shares its rule with others the example is a call of its own, and so is what torch runs."""
+    page = rules("conv3d").stdout
+    assert page.startswith("conv3d\n  spellings  conv1d, conv2d\n")
+    assert "  kernels    aten::conv3d: " in page
+    assert rules("torch.nn.functional.conv3d").stdout == page
+    assert rules("aten::conv3d").stdout == page
 
 
 @pytest.mark.parametrize(
@@ -208,10 +218,10 @@ def test_every_rule_with_labels_has_an_example():
 
 @pytest.mark.parametrize("op", CALLS)
 def test_a_call_written_for_a_page_is_of_a_rule_that_needs_it_and_runs(op):
-    example, recorded = called_example(lookup(op))
+    example, recorded = called_example(_as_asked(lookup(op), (op,)))
     assert {*example.names, *example.given} == {*CALLS[op].sizes, *CALLS[op].given}
-    if op not in ("native_batch_norm", "_native_batch_norm_legit", "fake_quantize_per_channel_affine"):
-        # These write running statistics, or take whole numbers of 32 bits.
+    if op not in ("native_batch_norm", "_native_batch_norm_legit", "fake_quantize_per_channel_affine", "setitem"):
+        # These write running statistics, take whole numbers of 32 bits, or give nothing back.
         assert recorded is not None
 
 
@@ -224,7 +234,11 @@ def test_a_call_written_for_a_page_is_of_a_rule_that_needs_it_and_runs(op):
         ("cat", "[8, 6, 8]         - d1 d2"),
         ("unsqueeze", "[4, 1, 6, 8]      d0 - d2 d3"),
         ("kron", "[16, 36, 64]"),
-        ("conv1d", "[4, 4, 1]"),
+        ("conv1d", "[4, 4, 6]"),
+        ("conv2d", "[2, 4, 4, 6]      n o s0 s1"),
+        ("upsample_nearest2d", "[2, 4, 12, 16]    d0 d1 - -"),
+        ("index_put", "[4, 6, 8]         i0 i1 i2"),
+        ("multinomial", "[4, 2]            i0 -"),
         ("gather", "[4, 3, 8]         i0 at i2"),
         ("maximum", "[4, 6, 8]         "),
     ],

@@ -106,7 +106,7 @@ def test_what_is_cut_on_the_way_has_to_fit_too(name: str, sizes: Mapping[str, in
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_causal_work_is_dealt_out_evenly_on_any_number_of_ranks(ranks: int) -> None:
     """A query at position t sees t + 1 keys."""
-    pieces = positions({"cp": ranks}).chunk(ranks)
+    pieces = positions().chunk(ranks)
     assert torch.cat(pieces).sort().values.tolist() == list(range(T))
     assert {int((piece + 1).sum()) for piece in pieces} == {T * (T + 1) // 2 // ranks}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 from shardwise.diagnostics.result import ExitCode
+from shardwise.op_rules.schema import OpRule
 
 EPILOG = """\b
 Examples:
@@ -62,8 +65,16 @@ def _page(op: str) -> str:
         near = near or (["--about " + shlex.quote(name)] if name else [""])
         tries = ", or ".join(f"shardwise rules {one}".rstrip() for one in near)
         raise click.UsageError(f"no rule for {op!r}; try {tries}")
+    rule = _as_asked(rule, (op, name, name.replace("_", ".", 1)))
     example, recorded = called_example(rule)
     return "\n\n".join([render(rule, example), *call_sections(rule, example, recorded)])
+
+
+def _as_asked(rule: OpRule, names: Sequence[str]) -> OpRule:
+    """The rule under the spelling that is asked for: its page has a call of that one."""
+    every = (rule.op, *rule.spellings)
+    asked = next((name for name in names if name in every), rule.op)
+    return replace(rule, op=asked, spellings=tuple(one for one in every if one != asked))
 
 
 def _last(name: str) -> str:

@@ -62,7 +62,7 @@ def run(program: ZooProgram, sizes: Mapping[str, int], *, timeout_s: float = 120
     """
     world = ProcessWorld(math.prod(sizes.values()), timeout_s=timeout_s)
     ranks, received, kept = zip(*world.run(_on_a_rank, program, tuple(sizes.items())), strict=True)
-    alone = train_single(program, sizes)
+    alone = train_single(program)
     losses = tuple((float(here), float(there)) for here, there in zip(ranks[0].losses, alone.losses, strict=True))
     pairs = [pair for rank, trained in enumerate(ranks) for pair in _pairs(program, sizes, rank, trained, alone)]
     wrong = tuple(found for pair in pairs if (found := _compare(*pair)) is not None)

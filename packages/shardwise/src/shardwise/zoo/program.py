@@ -92,7 +92,7 @@ class ZooProgram:
     ``largest_norm``  what the gradients' norm is clipped to on one device; on the mesh ``optimizer`` does it.
     ``order``     for pipelines: what a rank does with which micro-batch, in order.
     ``choices``   how many values an input of integers has, by name: 16 are 0 to 15.
-    ``constants`` inputs that are the same in every step, of the sizes of the mesh.
+    ``constants`` inputs that are the same in every step.
     ``folded``    the mesh of the experts, which are the same ranks in the same order: its sizes, of those of ``mesh``.
     ``state``     the type of the optimizer's state of every weight, where that is not the weight's.
     ``within``    what else a mesh must divide, by name: types of what is made on the way.
@@ -109,7 +109,7 @@ class ZooProgram:
     largest_norm: float | None = None
     order: Order | None = None
     choices: Mapping[str, int] = field(default_factory=dict)
-    constants: Mapping[str, Callable[[Sizes], Tensor]] = field(default_factory=dict)
+    constants: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
     folded: Callable[[Sizes], Sizes] | None = None
     state: Mapping[str, str] = field(default_factory=dict)
     within: Mapping[str, str] = field(default_factory=dict)
@@ -169,14 +169,14 @@ def train(program: ZooProgram, mesh: DeviceMesh, steps: int = STEPS, kept: KeptM
     return found
 
 
-def train_single(program: ZooProgram, sizes: Sizes, steps: int = STEPS) -> Trained:
-    """Train the program of one device on the whole weights and inputs, which lie as on a mesh of these sizes."""
+def train_single(program: ZooProgram, steps: int = STEPS) -> Trained:
+    """Train the program of one device on the whole weights and inputs."""
     found = Trained()
     types = {name: type_of(text) for name, text in {**program.weights, **program.inputs}.items()}
     w = Tensors(**{name: whole(name, *types[name].shape).requires_grad_() for name in program.weights})
     optimizer = _sgd(w)
     for step in range(steps):
-        x = Tensors(**{name: _data(program, name, step, types[name], sizes) for name in program.inputs})
+        x = Tensors(**{name: _data(program, name, step, types[name]) for name in program.inputs})
         loss = program.single(w, x)
         loss.backward()  # type: ignore[no-untyped-call]
         found.losses.append(loss.detach())
@@ -308,12 +308,12 @@ def _step(program: ZooProgram, w: Tensors, x: Tensors, meshes: Sequence[DeviceMe
 def _inputs(program: ZooProgram, step: int, mesh: DeviceMesh) -> Iterator[tuple[str, Tensor]]:
     for name, text in program.inputs.items():
         type = type_of(text)
-        yield name, typed(piece(_data(program, name, step, type, _sizes_of(mesh)), type, place_of(mesh)), type)
+        yield name, typed(piece(_data(program, name, step, type), type, place_of(mesh)), type)
 
 
-def _data(program: ZooProgram, name: str, step: int, type: TypedShape, sizes: Sizes) -> Tensor:
+def _data(program: ZooProgram, name: str, step: int, type: TypedShape) -> Tensor:
     if name in program.constants:
-        return program.constants[name](sizes)
+        return program.constants[name]()
     full = whole(name, *type.shape, seed=step + 1)
     many = program.choices.get(name)
     return full if many is None else (full.abs() * 1000).long() % many

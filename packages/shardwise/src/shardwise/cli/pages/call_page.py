@@ -25,8 +25,8 @@ from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.planner.cost import cost_of
 from shardwise.types.placement import P
 
-from .example_calls import CALLS
-from .rule_page import Example, RuleLine, examples_of, placements
+from .example_calls import call_of
+from .rule_page import Example, RuleLine, examples_of, is_listed, placements
 
 RANKS = 2
 MOST_TRIED = 6
@@ -175,7 +175,7 @@ def _aten_names(rule: OpRule) -> list[str]:
 
 def _functions(rule: OpRule) -> Iterator[Callable[..., object]]:
     """What a program calls the operator, the most usual first."""
-    for home in (torch.nn.functional, torch, torch.special, torch.Tensor):
+    for home in (torch.nn.functional, torch, torch.special, torch.Tensor, torch.ops.aten):
         for spelling in (rule.op, *rule.spellings, f"__{rule.op}__"):
             found: Any = home
             for part in spelling.split("."):
@@ -190,8 +190,8 @@ def _recorded(rule: OpRule, example: Example) -> RecordedCall | None:
     None if no call does that. Extents of dims that windows or merges change are not those of the operands.
     """
     others = []
+    known = call_of(rule)
     given = {name: _argument(value) for name, value in example.given.items()}
-    known = CALLS.get(rule.op)
     wholes = dict.fromkeys(one & {*example.names} for one in _WHOLE) if known is None else [known.whole]
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -201,7 +201,7 @@ def _recorded(rule: OpRule, example: Example) -> RecordedCall | None:
                     for way in _Way if given or further else (_Way.BY_NAME, _Way.TENSORS_FIRST):
                         with contextlib.suppress(*_UNSUITED):  # another way to call it may do
                             operands = _operands(example, whole, frozenset() if known is None else known.masks)
-                            found = _run(function, rule, operands, {**given, **further}, way)
+                            found = _graded(function, rule, operands, {**given, **further}, way)
                             if _is_as_labelled(example, found):
                                 return found
                             plain = not further and (_has_labelled_dims(example, found) or not _labels(example))
@@ -236,7 +236,7 @@ def _argument(value: object) -> object:
 
 
 def _operands(example: Example, whole: frozenset[str], masks: frozenset[str]) -> dict[str, torch.Tensor]:
-    made = {}
+    made: dict[str, torch.Tensor] = {}
     for name, shape in zip(example.names, example.shapes, strict=True):
         if name in whole:
             made[name] = torch.zeros(shape, dtype=torch.int64)
@@ -250,6 +250,22 @@ def _operands(example: Example, whole: frozenset[str], masks: frozenset[str]) ->
     return made
 
 
+def _graded(
+    function: Callable[..., object],
+    rule: OpRule,
+    operands: Mapping[str, torch.Tensor],
+    further: Mapping[str, object],
+    way: _Way,
+) -> RecordedCall:
+    """The call with operands that want a gradient, or without if torch takes them so alone."""
+    try:
+        return _run(function, rule, operands, further, way)
+    except RuntimeError as error:
+        if not _has_no_derivative(error):
+            raise
+        return _run(function, rule, {name: leaf.detach() for name, leaf in operands.items()}, further, way)
+
+
 def _run(
     function: Callable[..., object],
     rule: OpRule,
@@ -258,10 +274,10 @@ def _run(
     way: _Way,
 ) -> RecordedCall:
     arguments: dict[str, Any] = {}
-    for name, tensor in operands.items():
-        listed = name.rstrip("0123456789")
-        if f"*{listed}" in rule.parameters:
-            arguments.setdefault(listed, []).append(tensor)
+    for name, leaf in operands.items():
+        tensor = leaf.clone() if leaf.requires_grad else leaf  # a leaf could not be written into
+        if is_listed(rule, name):
+            arguments.setdefault(name.rstrip("0123456789"), []).append(tensor)
         else:
             arguments[name] = tensor
     with _Recorder() as forward:
@@ -274,9 +290,19 @@ def _run(
         return RecordedCall(tuple(forward.names), None, frozenset(), shapes)
     ones = [torch.ones_like(one) for one in roots]
     with _Recorder() as backward:
-        gradients = torch.autograd.grad(roots, list(leaves.values()), ones, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(roots, list(leaves.values()), ones, allow_unused=True)
+        except RuntimeError as error:
+            if not _has_no_derivative(error):
+                raise
+            return RecordedCall(tuple(forward.names), None, frozenset(), shapes)
     got = frozenset(name for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None)
     return RecordedCall(tuple(forward.names), tuple(name for name in backward.names if name != "detach"), got, shapes)
+
+
+def _has_no_derivative(error: Exception) -> bool:
+    """Torch says so when the call is made, or not before backward."""
+    return "derivative for" in str(error) and "not implemented" in str(error)
 
 
 def _called(

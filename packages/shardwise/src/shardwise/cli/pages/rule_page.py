@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardwise.diagnostics.printing.printable import columns
 from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labelling, Shape
@@ -16,7 +16,7 @@ from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
-from .example_calls import CALLS
+from .example_calls import call_of
 from .joining_page import joining
 
 Places = tuple[PerMeshAxisSpmdType, ...]
@@ -157,10 +157,10 @@ def examples_of(rule: OpRule) -> Iterator[Example]:
     """Plain calls that the rule can label, with other tensors each."""
     if rule.labels is None:
         return
-    if (known := CALLS.get(rule.op)) is not None:
+    if (known := call_of(rule)) is not None:
         example = _labelled(rule, tuple(known.sizes), tuple(known.sizes.values()), known.given)
         assert example is not None, f"the rule labels the call of {rule.op} that was written for its page"
-        yield example
+        yield replace(example, given=known.given)
         return
     tensors = [name for name in rule.parameters if not name.startswith("~")]
     usual = [name for name in tensors if name not in _NUMBERS]
@@ -205,9 +205,9 @@ def _labelled(
     tensors = tuple(Shape(shape, _parameter(rule, name)) for name, shape in zip(names, shapes, strict=True))
     given = {name: value for name, value in given.items() if name in {one.lstrip("~") for one in rule.parameters}}
     arguments = dict(given)
-    for tensor in tensors:
-        if f"*{tensor.param}" in rule.parameters:
-            arguments[tensor.param] = [one for one in tensors if one.param == tensor.param]
+    for name, tensor in zip(names, tensors, strict=True):
+        if is_listed(rule, name):
+            arguments[tensor.param] = tuple(one for one in tensors if one.param == tensor.param)
         else:
             arguments[tensor.param] = tensor
     assert rule.labels is not None, "only rules with labels have an example"
@@ -224,6 +224,11 @@ def _labelled(
         for label, n in zip(dims, shape, strict=True)
     )
     return example if agree else None
+
+
+def is_listed(rule: OpRule, name: str) -> bool:
+    """``tensors0`` is one of a list of tensors, which the parameter ``tensors`` takes."""
+    return name not in rule.parameters and name.lstrip("~") not in {one.lstrip("~") for one in rule.parameters}
 
 
 def _parameter(rule: OpRule, name: str) -> str:

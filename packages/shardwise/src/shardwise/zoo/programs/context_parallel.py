@@ -3,7 +3,8 @@
 Mesh:    cp outside of tp and inside of dp: it moves keys and values of a layer once, few with grouped queries.
 Choose:  for sequences too long for one device when heads are few; simpler than a ring, and the masks may be any.
 Breaks:  a causal mask by local positions lets rank 1 look at nothing before its own piece; with pieces in plain order
-         the last rank has nearly all of the work. Here rank r holds pieces r and 2 cp - 1 - r, and positions say which.
+         the last rank has nearly all of the work. Here the first position lies beside the last one, the second beside
+         the last but one, so that on any number of ranks all have the same work; positions say which are whose.
 Memory:  3 * D * D
 Activations: B / dp * T / cp * (2 * D + 2 * cp * D + T) + T / cp * T / 8
 Traffic: cp = 2 * all_gather(B / dp * T / cp * D) + 2 * reduce_scatter(B / dp * T * D) + all_gather(T / cp) +
@@ -19,16 +20,15 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import shardwise as spmd
 from shardwise import R, S
-from shardwise.zoo.program import Sizes, Tensors, ZooProgram, main
+from shardwise.zoo.program import Tensors, ZooProgram, main
 
 B, T, D = 4, 8, 6
 
 
-def positions(sizes: Sizes) -> Tensor:
-    """Of the sequence, in the order in which it lies on the ranks: on 2 ranks 0 1 6 7 and 2 3 4 5."""
-    ranks = sizes["cp"]
-    pieces = torch.arange(T).chunk(2 * ranks)
-    return torch.cat([piece for rank in range(ranks) for piece in (pieces[rank], pieces[2 * ranks - 1 - rank])])
+def positions() -> Tensor:
+    """Of the sequence, in the order in which it lies on the ranks: 0 7 1 6 2 5 3 4, on 2 ranks 0 7 1 6 and 2 5 3 4."""
+    early, late = torch.arange(T).chunk(2)
+    return torch.stack([early, late.flip(0)], 1).flatten()
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, own: Tensor, every: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ PROGRAM = ZooProgram(
         "targets": "f64[2, 4@dp, 3, 8] {pp: R}",
         "number": "i64[4] {pp: R, dp: R}",
     },
-    constants={"number": lambda _: torch.arange(EXPERTS)},
+    constants={"number": lambda: torch.arange(EXPERTS)},
     single=single,
     step=step,
     order=partial(order, micros=MICRO),

@@ -47,7 +47,7 @@ PROGRAM = ZooProgram(
     shared=["dp", "ep"],
     weights={"router": "f64[6, 4] {dp: R, ep: R}", "experts": "f64[4@ep, 6, 6] {dp: R}"},
     inputs={"tokens": "f64[16@(dp,ep), 6]", "number": "i64[4] {dp: R, ep: R}"},
-    constants={"number": lambda _: torch.arange(EXPERTS)},
+    constants={"number": lambda: torch.arange(EXPERTS)},
     single=single,
     parallel=parallel,
 )

@@ -112,7 +112,7 @@ PROGRAM = ZooProgram(
         "position": "i64[8@cp] {pp: R, dp: R, tp: R}",
         "number": "i64[4] {pp: R, dp: R, cp: R, tp: R}",
     },
-    constants={"position": positions, "number": lambda _: torch.arange(EXPERTS)},
+    constants={"position": positions, "number": lambda: torch.arange(EXPERTS)},
     within={"half of the positions": "i64[4@cp]"},
     single=single,
     step=step,

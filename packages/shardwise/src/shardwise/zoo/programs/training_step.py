@@ -22,13 +22,13 @@ from torch.distributed.device_mesh import DeviceMesh
 import shardwise as spmd
 from shardwise import I, P, R
 from shardwise.train import auxiliary, token_count, token_mean
-from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Sizes, Tensors, ZooProgram, main
+from shardwise.zoo.program import LEARNING_RATE, MOMENTUM, Tensors, ZooProgram, main
 
 B, MICRO, WORDS, D, H, PADDING = 8, 2, 10, 6, 8, -100
 PENALTY, LARGEST_NORM = 0.01, 0.5
 
 
-def padded(_: Sizes) -> Tensor:
+def padded() -> Tensor:
     """[MICRO, B] targets; most of the padding is on the first ranks."""
     targets = (7 * torch.arange(MICRO * B) % WORDS).reshape(MICRO, B)
     targets[:, : B // 3] = targets[0, 5] = PADDING

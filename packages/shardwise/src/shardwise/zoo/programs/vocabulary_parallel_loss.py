@@ -46,7 +46,7 @@ PROGRAM = ZooProgram(
     weights={"head": "f64[16@tp, 6] {dp: R}"},
     inputs={"tokens": "f64[8@dp, 6] {tp: R}", "targets": "i64[8@dp] {tp: R}", "words": "i64[16@tp] {dp: R}"},
     choices={"targets": WORDS},
-    constants={"words": lambda _: torch.arange(WORDS)},
+    constants={"words": lambda: torch.arange(WORDS)},
     single=single,
     parallel=parallel,
 )
