@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +21,16 @@ def test_a_row_parallel_linear_leaves_a_pending_sum() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["result", "bo", "P"] in [line[:3] for line in lines]
     assert ["gradient", "of", "operand", "1", "bi", "S(i)"] in [line[:6] for line in lines]
+
+
+def test_a_number_has_no_dim_to_cut_and_is_an_operand_as_any_other() -> None:
+    code, text = run(",i->i", "R@dp", "i@dp")
+    assert code == 0
+    assert re.search(r"result +i +S\(i\) ", text)
+    assert re.search(r"gradient of operand 1 +P ", text)
+    code, text = run(",i->i", "P@dp", "i@dp")
+    assert code == 1
+    assert "SW110" in text
 
 
 def test_every_axis_has_its_own_verdict() -> None:
@@ -45,9 +57,9 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
         (("b->->i", "b@dp"), "needs exactly one '->'"),
         (("bi,io->bx", "b@dp"), "label 'x' of the result of 'bi,io->bx' is on no operand"),
         (("b.i->b", "b@dp"), "not an einsum equation"),
-        (("->", "b@dp"), "operand 1 of '->' has no letters"),
+        (("->", "b@dp"), "no operand of '->' has letters"),
         (("->b", "b@dp"), "label 'b' of the result of '->b' is on no operand"),
-        (("b,->b", "b@dp"), "operand 2 of 'b,->b' has no letters"),
+        ((",->", "R@dp", "P@dp"), "no operand of ',->' has letters"),
         (("bi,io->bo", "--axis"), "No such option '--axis'"),
     ],
 )

@@ -40,6 +40,14 @@ def test_a_slow_axis_is_spared():
     assert steps[1]["time_s"] == pytest.approx(steps[1]["bytes"] / 50e9)
 
 
+def test_axes_of_one_rank_cut_together():
+    result = asked("f32[8, 16@(dp,tp)]", "f32[8@dp, 16]", "--mesh", "dp=1,tp=1")
+    assert result.exit_code == 0, result.output
+    assert "nothing to do" in result.output
+    result = asked("f32[8, 16@(dp,tp,ep)]", "f32[8@dp, 16]", "--mesh", "dp=1,tp=2,ep=1")
+    assert "all_gather  over tp" in result.output
+
+
 def test_types_that_say_the_same_need_nothing():
     result = asked("f32[8@dp]", "f32[8@dp]", "--mesh", "dp=2")
     assert "nothing to do" in result.output

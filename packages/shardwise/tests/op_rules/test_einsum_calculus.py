@@ -34,6 +34,9 @@ def judge(equation: str, *placements: str) -> EinsumVerdict:
         ("bhqd,bhkd->bhqk", "q R", "S(q)"),
         ("bhqd,bhkd->bhqk", "d d", "P"),
         ("ij->", "j", "P"),
+        (",i->i", "R i", "S(i)"),
+        (",i->i", "P i", "SW110"),
+        (",i->i", "I i", "SW101"),
         ("ij->ji", "i", "S(i)"),
         ("ij,jk,kl->il", "R j R", "SW402"),
         ("ij,jk,kl->il", "j j R", "P"),
@@ -54,7 +57,9 @@ def test_forward(equation: str, placements: str, result: str) -> None:
         assert str(verdict.forward[-1].placing) == result
 
 
-@pytest.mark.parametrize("equation", ["ij,jk->ik", "bij,bjk->bik", "ij,jk->ijk", "i,i->", "ab,bc,cd->ad"])
+@pytest.mark.parametrize(
+    "equation", ["ij,jk->ik", "bij,bjk->bik", "ij,jk->ijk", "i,i->", ",i->i", "i,,ij->j", "ab,bc,cd->ad"]
+)
 def test_every_legal_sharding_is_right_on_two_ranks_forward_and_backward(equation: str) -> None:
     product = Einsum(equation)
     terms = ["".join(term) for term in product.operands]
@@ -104,5 +109,5 @@ def join(parts: list[torch.Tensor], labels: str, text: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("equation", ["ij,jk->il", "ii->i", "i..,j->ij", "", "i1,1->i"])
 def test_an_equation_that_is_none_is_refused(equation: str) -> None:
-    with pytest.raises(SpmdValueError, match=r"einsum equation|repeats a label|on no operand|not a label|no letters"):
+    with pytest.raises(SpmdValueError, match=r"einsum equation|repeats a label|on no operand|not a label|has letters"):
         Einsum(equation)

@@ -14,11 +14,12 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from shardwise._pictured import Pictured
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
 
+from .aliases import Axis
 from .placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement, V
 from .spec import entry_axes, make_entry, spec_of
 from .tensor_type import Ground, Power, TensorType, as_power
@@ -239,8 +240,8 @@ class _Reader:
 
     def cutting_axis(self) -> object:
         uneven = self.skip("~")
-        before, axis = self.at, self.axis()
-        if axis in self.cut:
+        before, axis = self.at, cast(Axis, self.axis())
+        if axis in self.cut and axis.size() > 1:  # all axes of one rank are one
             self.at = before
             raise self.error("an axis that cuts nothing yet")
         self.cut.add(axis)

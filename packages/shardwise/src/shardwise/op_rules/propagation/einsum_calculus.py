@@ -76,10 +76,9 @@ class Einsum:
             raise SpmdValueError(error.message, help=_EXAMPLE) from None
         if parsed is None:
             raise SpmdValueError(f"{equation!r} is not an einsum equation with one letter per dim", help=_EXAMPLE)
-        if not all(parsed.inputs):
-            at = [bool(term) for term in parsed.inputs].index(False) + 1
+        if not any(parsed.inputs):
             raise SpmdValueError(
-                f"operand {at} of {equation!r} has no letters, so it has no dim that an axis could cut", help=_EXAMPLE
+                f"no operand of {equation!r} has letters, so none has a dim that an axis could cut", help=_EXAMPLE
             )
         self.operands, self.result = parsed.labels([len(term) for term in parsed.inputs])
         repeated = [term for term in self.operands if len(set(term)) < len(term)]
