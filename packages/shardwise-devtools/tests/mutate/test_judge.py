@@ -9,7 +9,7 @@ import pytest
 
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise_devtools.mutate.explained import Explained, read_explained, reason_for
-from shardwise_devtools.mutate.judge import Fate, Judged, Measured, Numbers, Said, Tally
+from shardwise_devtools.mutate.judge import VERIFY, Fate, Judged, Measured, Numbers, Said, Tally
 from shardwise_devtools.mutate.operators import Mutant
 from shardwise_devtools.mutate.report import to_json, to_text
 from shardwise_devtools.mutate.source import Source
@@ -29,6 +29,9 @@ def mutant(operator: str = "drop", before: str = "all_reduce(x)", after: str = "
     [
         (WRONG, REJECTED, "drop", "all_reduce(x)", Fate.KILLED),
         (WRONG, ACCEPTED, "drop", "all_reduce(x)", Fate.SURVIVED),
+        (WRONG, (*ACCEPTED, Said(VERIFY)), "drop", "all_reduce(x)", Fate.SURVIVED),
+        (WRONG, (*ACCEPTED, Said(VERIFY, ("the loss differs",))), "drop", "all_reduce(x)", Fate.VERIFIED),
+        (UNCHANGED, REJECTED, "letter", '"f64[4] {dp: R}"', Fate.MISDECLARED),
         (EQUAL, ACCEPTED, "drop", "all_reduce(x)", Fate.HARMLESS),
         (EQUAL, REJECTED, "drop", "all_reduce(x)", Fate.FALSE_ALARM),
         (DEAD, REJECTED, "drop", "all_reduce(x)", Fate.LOUD),
@@ -65,7 +68,7 @@ def test_the_text_shows_survivors_in_full_and_counts_the_rest() -> None:
     assert text.count("\n  - all_reduce(x)\n  + x\n  numbers: twice\n") == 1
     assert "  explained: known\n" in text
     assert text.endswith(
-        "2 mutants: 1 survived, 0 false alarms, 1 killed, 0 misdeclared, 0 harmless, 0 loud; "
+        "2 mutants: 1 survived, 0 false alarms, 0 found by verify, 1 killed, 0 misdeclared, 0 harmless, 0 loud; "
         "50.0% of the silent ones survive"
     )
     assert "global: SW201 at train.py:4" in to_text(judged, everything=True)

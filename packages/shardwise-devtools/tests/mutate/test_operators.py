@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shardwise_devtools.mutate.idioms import wrappers
-from shardwise_devtools.mutate.operators import OPERATORS, Mutant, Scene, mutants_of
+from shardwise_devtools.mutate.between_ranks import WORLD
+from shardwise_devtools.mutate.idioms import messengers, wrappers
+from shardwise_devtools.mutate.operators import OPERATORS, Mutant, mutants_of
+from shardwise_devtools.mutate.scene import Scene
 from shardwise_devtools.mutate.source import Edit, Source
 
 HEAD = "import shardwise as spmd\nfrom shardwise import I, P, R, S, V\n"
@@ -17,7 +19,7 @@ HEAD = "import shardwise as spmd\nfrom shardwise import I, P, R, S, V\n"
 
 def mutants(code: str, *operators: str) -> list[Mutant]:
     source = Source(Path("program.py"), textwrap.dedent(code))
-    return list(mutants_of(Scene(source, ("dp", "tp"), wrappers([source])), operators))
+    return list(mutants_of(Scene(source, ("dp", "tp"), wrappers([source]), messengers([source])), operators))
 
 
 def made(code: str, operator: str) -> list[str]:
@@ -111,6 +113,63 @@ CASES = {
         "apart",
         'y = spmd.mean(a - b, "tp", src=S(0), dst=P)\nz = spmd.mean(x, (0, 1), out_partial_axes=("dp", "tp"))',
         ["(a - b).mean()", "x.mean((0, 1))"],
+    ),
+    "neighbour turns round, and goes one further": (
+        "neighbour",
+        "box.send(y, rank + 1, TAG)\nx = box.receive(y, rank - 1, TAG)",
+        [
+            *("box.send(y, rank - 1, TAG)", "box.send(y, rank + 1 + 1, TAG)"),
+            *("box.receive(y, rank + 1, TAG)", "box.receive(y, rank - 1 - 1, TAG)"),
+        ],
+    ),
+    "neighbour of a shift of the program": (
+        "neighbour",
+        "def turned(x, by):\n    got = like(x)\n    dist.recv(got, by)\n    return got\ny = turned(x, -1)",
+        ["turned(x, 1)", "turned(x, -2)"],
+    ),
+    "unsent leaves what was there": (
+        "unsent",
+        "def turned(x, by):\n    got = like(x)\n    dist.recv(got, by)\n    return got\ny = turned(x, 1)",
+        ["x", "pass"],
+    ),
+    "unsent through an autograd function": (
+        "unsent",
+        "class Turn(Function):\n    def forward(ctx, x):\n        dist.recv(got, 1)\n        return got\n"
+        "def passed(x):\n    y = Turn.apply(x)\n    return y\nz = passed(a + b)",
+        ["(a + b)", "pass"],
+    ),
+    "tag names the other kind": (
+        "tag",
+        "box.send(y, 1, TAG)\nbox.send(g, 0, OTHER)",
+        ["box.send(y, 1, OTHER)", "box.send(g, 0, TAG)"],
+    ),
+    "group of another axis, but not that of a collective": (
+        "group",
+        'g = mesh.get_group("dp")\nn = mesh["tp"].size()\ndist.all_reduce(x, group=mesh.get_group("dp"))',
+        ['mesh.get_group("tp")', 'mesh["dp"]'],
+    ),
+    "blocks are exchanged in a type and where they are joined": (
+        "blocks",
+        'w = weight("w", "f64[8@(dp,tp), 4]")\ny = torch.cat([a, b], 1)',
+        ['"f64[8@(tp,dp), 4]"', "torch.cat(list([a, b])[::-1], 1)"],
+    ),
+    "letter of a type": (
+        "letter",
+        'w = weight("w", "f64[8, 4] {dp: R, tp: I}")',
+        [f'"f64[8, 4] {{{kind}}}"' for kind in ("dp: I, tp: I", "dp: V, tp: I", "dp: R, tp: R", "dp: R, tp: V")],
+    ),
+    "scale makes a mean of a sum": (
+        "scale",
+        'y = spmd.all_reduce(x, "tp", src=P, dst=R)\ndist.all_reduce(g)\nz = spmd.all_gather(y, "tp", src=S(0), dst=R)',
+        [
+            f'(spmd.all_reduce(x, "tp", src=P, dst=R) / {WORLD})',
+            f"dist.all_reduce(g); g.div_({WORLD})",
+        ],
+    ),
+    "slice takes the piece of another rank": (
+        "slice",
+        "y = x.chunk(n)[rank]\nz = x[2]",
+        ["x.chunk(n)[0]", "x.chunk(n)[rank - 1]"],
     ),
     "reduction averages": (
         "reduction",

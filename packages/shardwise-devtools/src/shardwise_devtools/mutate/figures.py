@@ -20,14 +20,17 @@ HEAD = """\
 
 How often would a mistake slip through? `shardwise mutate` makes one at a time in programs that are right: it drops or
 doubles a collective, names another axis, dim or transition, moves it past another operation, divides a loss by another
-count. Each mutant runs on real processes, one a rank, and on one; the numbers decide whether it is wrong, and then the
-checker is asked, with local and with global types. The programs are those of [the zoo](guide/zoo.md) and
-`examples/gpt`. This page is written by `shardwise-devtools mutants --write`.
+count; sends a message to another neighbour, with another tag or not at all, asks for another group, exchanges blocks or
+pieces, names another placement in a type, takes a mean for a sum. Each mutant runs on real processes, one a rank, and
+on one; the numbers decide whether it is wrong, and then the checker is asked, with local and with global types. The
+programs are those of [the zoo](guide/zoo.md) and `examples/gpt`. This page is written by `shardwise-devtools mutants
+--write`.
 
 | fate | meaning |
 | --- | --- |
 | killed | the numbers are wrong, and the checker says so |
-| survived | the numbers are wrong, and the checker accepts the program |
+| found by verify | the numbers are wrong; the checker accepts the program, and `shardwise verify` says so |
+| survived | the numbers are wrong, and neither says so |
 | false alarm | the numbers are right, and the checker rejects the program |
 | misdeclared | it runs bit for bit as before; what it declares is another type than the tensors have, and is rejected |
 | harmless | the numbers are right, and the checker accepts the program |
@@ -104,12 +107,14 @@ def written(figures: Mapping[str, Figures]) -> str:
 def page(figures: Mapping[str, Figures], unmeasured: Sequence[str] = ()) -> str:
     """The page of all programs; ``unmeasured`` have not been run since they were written or changed."""
     fates = [fate.value for fate in Fate]
-    total = {fate: sum(one.counts[fate] for one in figures.values()) for fate in fates}
+    total = {fate: sum(one.counts.get(fate, 0) for one in figures.values()) for fate in fates}
     rows = {**{name: one.counts for name, one in figures.items()}, "**all**": total}
     lines = [HEAD, "| program | " + " | ".join(fates) + " |", "| --- " * (len(fates) + 1) + "|"]
-    lines += [f"| {name} | " + " | ".join(str(counts[fate]) for fate in fates) + " |" for name, counts in rows.items()]
+    lines += [
+        f"| {name} | " + " | ".join(str(counts.get(fate, 0)) for fate in fates) + " |" for name, counts in rows.items()
+    ]
     survived, count = total[Fate.SURVIVED.value], sum(total.values())
-    silent = survived + total[Fate.KILLED.value]
+    silent = survived + total[Fate.KILLED.value] + total[Fate.VERIFIED.value]
     lines += ["", f"Of {count} mutants {silent} are silent mistakes; {survived} of them survive, which is"]
     lines += [
         f"{survived / max(count, 1):.1%} of all mutants and {survived / max(silent, 1):.1%} of the silent ones.",

@@ -19,6 +19,7 @@ RAW = frozenset(
     | {"all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"}
 )
 PARTIAL = frozenset({"linear", "einsum", "matmul", "sum", "mean"})
+MESSAGES = frozenset({"send", "recv", "isend", "irecv", "receive", "P2POp"})
 DECLARATIONS = frozenset(
     {"assert_type", "assert_local_type", "assert_type_like", "assert_local_type_like", "mutate_type"}
     | {"local_map", "Scalar"}
@@ -59,6 +60,58 @@ def is_partial(node: ast.AST) -> bool:
         and name_of(node) in PARTIAL
         and keyword(node, "out_partial_axes", "src", "dst") is not None
     )
+
+
+def is_message(node: ast.AST) -> bool:
+    """Sends to a rank, or receives from one."""
+    return isinstance(node, ast.Call) and name_of(node) in MESSAGES and len(node.args) + len(node.keywords) > 1
+
+
+def messengers(sources: Iterable[Source]) -> frozenset[str]:
+    """Functions of the program that hand back what a message brought, called by their names or by their classes.
+
+    Those that only have a message on their way, as the stages of a pipeline, are left out.
+    """
+    functions = [
+        (source, node) for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)
+    ]
+    found = {node.name for _, node in functions if _receives(node)}
+    while True:
+        further = {node.name for _, node in functions if _hands_on(node, found)} - found
+        if not further:
+            return frozenset(found - {"forward", "backward", "__call__", "receive", "send"})
+        found |= further
+
+
+def _receives(function: ast.FunctionDef) -> bool:
+    """What is given back is a buffer that ``function`` has let a message fill."""
+    filled = {
+        one.id
+        for call in ast.walk(function)
+        if is_message(call) and isinstance(call, ast.Call)
+        for one in call.args[:2]
+        if isinstance(one, ast.Name)
+    }
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return any(isinstance(one, ast.Name) and one.id in filled for one in returned)
+
+
+def _hands_on(function: ast.FunctionDef, found: set[str]) -> bool:
+    """It returns what such a function, or the autograd function around one, gave back."""
+    named = {
+        target.id: node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            value = named.get(node.value.id, node.value) if isinstance(node.value, ast.Name) else node.value
+            value = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
+            if name_of(value) in found or (name_of(value) == "apply" and "forward" in found):
+                return True
+    return False
 
 
 def wrappers(sources: Iterable[Source]) -> frozenset[str]:

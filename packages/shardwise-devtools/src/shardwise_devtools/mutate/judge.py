@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from .idioms import COERCIONS
 from .operators import Mutant
 
+VERIFY = "verify"
+
 
 class Fate(enum.Enum):
     """What a mutant teaches about the checker."""
 
     KILLED = "killed"
     """Its numbers are wrong, and the checker says so."""
+    VERIFIED = "found by verify"
+    """Its numbers are wrong; the checker accepts it, and ``shardwise verify`` says so."""
     SURVIVED = "survived"
-    """Its numbers are wrong, and the checker accepts it."""
+    """Its numbers are wrong, and neither says so."""
     HARMLESS = "harmless"
     """Its numbers are right, and the checker accepts it."""
     FALSE_ALARM = "false alarm"
@@ -50,7 +54,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Said:
-    """What the checker said in one mode: the findings, as ``SW201 at train.py:57``; empty if it accepts."""
+    """What the checker said in one mode: the findings, as ``SW201 at train.py:57``; empty if it accepts. In the mode
+    ``verify`` it is what ``shardwise verify`` says, which is asked where the checker accepts wrong numbers."""
 
     mode: str
     findings: tuple[str, ...] = ()
@@ -68,15 +73,20 @@ class Judged:
 
     @property
     def rejected(self) -> bool:
-        """In some mode."""
-        return any(said.findings for said in self.said)
+        """By the checker, in some mode."""
+        return any(said.findings for said in self.said if said.mode != VERIFY)
+
+    @property
+    def verified(self) -> bool:
+        """To be wrong, by ``shardwise verify``."""
+        return any(said.findings for said in self.said if said.mode == VERIFY)
 
     @property
     def fate(self) -> Fate:
         if self.measured.numbers is Numbers.CRASHED:
             return Fate.LOUD
         if self.measured.numbers is Numbers.DIFFERENT:
-            return Fate.KILLED if self.rejected else Fate.SURVIVED
+            return Fate.KILLED if self.rejected else Fate.VERIFIED if self.verified else Fate.SURVIVED
         if not self.rejected:
             return Fate.HARMLESS
         if self.measured.unchanged and self._only_declares:
@@ -89,7 +99,7 @@ class Judged:
         mutant = self.mutant
         if mutant.operator in ("drop", "double", "order", "late"):
             return any(f"{name}(" in mutant.before for name in COERCIONS)
-        return mutant.operator in ("axis", "dim", "transition", "kind")
+        return mutant.operator in ("axis", "dim", "transition", "kind", "letter", "blocks")
 
 
 @dataclass(frozen=True)
@@ -107,11 +117,11 @@ class Tally:
     @property
     def silent(self) -> int:
         """Mutants whose numbers go wrong without a word."""
-        return self.count(Fate.KILLED) + self.count(Fate.SURVIVED)
+        return self.count(Fate.KILLED) + self.count(Fate.VERIFIED) + self.count(Fate.SURVIVED)
 
     @property
     def survival(self) -> float:
-        """The share of the silent mutants that the checker accepts; 0 if there are none."""
+        """The share of the silent mutants that nothing finds; 0 if there are none."""
         return self.count(Fate.SURVIVED) / self.silent if self.silent else 0.0
 
     @property

@@ -29,7 +29,7 @@ from shardwise.verifier.runs.processes import run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for
-from .judge import Judged, Measured, Numbers, Said
+from .judge import VERIFY, Judged, Measured, Numbers, Said
 from .operators import Mutant
 from .substitute import Changed
 
@@ -95,9 +95,24 @@ class Bench:
                 Said(mode, tuple(dict.fromkeys(map(shown, errors_of(self.findings(mutant.texts, mode))))))
                 for mode in MODES
             )
+            if measured.numbers is Numbers.DIFFERENT and not any(one.findings for one in said):
+                said += (Said(VERIFY, self.verified(mutant.texts)),)
         except Broken as error:
             return Measured(Numbers.CRASHED, str(error)), ()
         return measured, said
+
+    def verified(self, texts: Mapping[Path, str]) -> tuple[str, ...]:
+        """What ``shardwise verify`` says is wrong of the program with these texts: it knows no other program.
+
+        Errors: Broken if a run does not come to its end.
+        """
+        subject = Changed(self.program, texts)
+        ranks = _run(subject, self.mesh, MODES["local"])
+        (alone,) = _run(subject, dict.fromkeys(self.mesh, 1), MODES["local"])
+        numbers = compare(ranks, alone, rtol=self.rtol)
+        if numbers.parting is not None:
+            return (numbers.parting.reason,)
+        return tuple(map(_told, numbers.disagreements))
 
     def findings(self, texts: Mapping[Path, str], mode: str) -> list[Finding]:
         """What the checker says in a mode of the program with other text in the place of files, on any rank.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .files import files_of
-from .idioms import wrappers
-from .operators import Mutant, Scene, mutants_of
+from .idioms import messengers, wrappers
+from .operators import Mutant, mutants_of
+from .scene import Scene
 
 
 def mutants_in(script: Path, axes: tuple[str, ...], operators: Sequence[str] = ()) -> list[Mutant]:
@@ -18,5 +19,5 @@ def mutants_in(script: Path, axes: tuple[str, ...], operators: Sequence[str] = (
     Errors: OSError, SyntaxError or UnicodeDecodeError for a file that cannot be read.
     """
     sources = files_of(script)
-    known = wrappers(sources)
-    return [mutant for source in sources for mutant in mutants_of(Scene(source, axes, known), operators)]
+    known, sending = wrappers(sources), messengers(sources)
+    return [mutant for source in sources for mutant in mutants_of(Scene(source, axes, known, sending), operators)]

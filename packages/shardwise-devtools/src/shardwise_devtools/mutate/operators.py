@@ -1,44 +1,22 @@
 """Which mistakes are made at which line? One small generator of mistakes per kind, over the syntax tree of a program.
 
 The kinds are those of public bugs: a collective forgotten, doubled, over the wrong axis, of the wrong dim or
-transition, before where after was meant; a bias added per rank; a loss divided by the wrong count.
+transition, before where after was meant; a bias added per rank; a loss divided by the wrong count. Those of messages,
+groups and pieces are in ``between_ranks``.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import between_ranks
 from .idioms import PLACEMENTS, is_declaration, is_partial, is_raw, is_typed, keyword, name_of
+from .scene import Change, Operator, Scene
 from .source import Edit, Source
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What an operator of mutation looks at: one file, the mesh axes' names, and the program's own wrappers."""
-
-    source: Source
-    axes: tuple[str, ...]
-    wrappers: frozenset[str] = frozenset()
-
-    def communicates(self, node: ast.AST) -> bool:
-        """A typed call, or one of the program's own functions around one."""
-        return is_typed(node) or (isinstance(node, ast.Call) and bool(node.args) and name_of(node) in self.wrappers)
-
-    def calls(self, wanted: Callable[[ast.AST], bool]) -> Iterator[ast.Call]:
-        """The calls that are ``wanted``, in the order of the text; declarations are none."""
-        calls = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call) and wanted(node)]
-        for call in sorted(calls, key=self.source.span):
-            if not is_declaration(self.source, call):
-                yield call
-
-
-Change = tuple[ast.expr | ast.stmt, tuple[Edit, ...]]
-"""The node that a reader would point at, and what is done to the text."""
-Operator = Callable[[Scene], Iterator[Change]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,7 @@ def _shown(source: Source, node: ast.expr | ast.stmt, edits: Sequence[Edit]) -> 
 def drop(scene: Scene) -> Iterator[Change]:
     """The call is forgotten: its operand takes its place."""
     for call in scene.calls(scene.communicates):
-        yield call, (scene.source.replace(call, _grouped(scene, call.args[0])),)
+        yield call, (scene.source.replace(call, scene.grouped(call.args[0])),)
     for statement in _raw_statements(scene):
         yield statement, (scene.source.replace(statement, "pass"),)
 
@@ -203,7 +181,7 @@ def order(scene: Scene) -> Iterator[Change]:
         inner = call.args[0]
         if isinstance(parent, ast.Attribute) and isinstance(method := source.parents.get(parent), ast.Call):
             rest = source.segment(method)[len(source.segment(parent)) :]
-            moved = f"{_grouped(scene, inner)}.{parent.attr}{rest}"
+            moved = f"{scene.grouped(inner)}.{parent.attr}{rest}"
             yield call, (source.replace(method, _with_operand(scene, call, moved)),)
         elif isinstance(parent, ast.Call) and parent.args and parent.args[0] is call and not scene.communicates(parent):
             moved = _with_operand(scene, parent, source.segment(inner))
@@ -232,7 +210,7 @@ def late(scene: Scene) -> Iterator[Change]:
             if any(isinstance(node, ast.Name) and node.id == target.id for node in ast.walk(value)):
                 if is_declaration(scene.source, call) or scene.communicates(value):
                     continue
-                here = scene.source.replace(call, _grouped(scene, call.args[0]))
+                here = scene.source.replace(call, scene.grouped(call.args[0]))
                 there = scene.source.replace(value, _with_operand(scene, call, scene.source.segment(value)))
                 yield call, (here, there)
 
@@ -240,10 +218,10 @@ def late(scene: Scene) -> Iterator[Change]:
 def denominator(scene: Scene) -> Iterator[Change]:
     """A loss is divided by another count: not at all, by the number of ranks once more; a mean is a sum."""
     world = "__import__('torch').distributed.get_world_size()"
-    for node in _in_order(scene, ast.BinOp):
+    for node in scene.in_order(ast.BinOp):
         assert isinstance(node, ast.BinOp), "only those are looked for"
         if isinstance(node.op, ast.Div) and not is_declaration(scene.source, node) and _of_a_loss(scene, node):
-            yield node, (scene.source.replace(node, _grouped(scene, node.left)),)
+            yield node, (scene.source.replace(node, scene.grouped(node.left)),)
             yield node, (scene.source.replace(node, f"({scene.source.segment(node)} / {world})"),)
     other = {"mean": "sum", "sum": "mean"}
     for call in scene.calls(lambda node: name_of(node) in other and not is_partial(node)):
@@ -256,7 +234,7 @@ def apart(scene: Scene) -> Iterator[Change]:
     """A mean over the pieces of all ranks is taken over the own piece alone."""
     for call in scene.calls(lambda node: is_partial(node) and name_of(node) == "mean"):
         dims = [scene.source.segment(one) for one in call.args[1:] if not _names_axes(one)]
-        yield call, (scene.source.replace(call, f"{_grouped(scene, call.args[0])}.mean({', '.join(dims)})"),)
+        yield call, (scene.source.replace(call, f"{scene.grouped(call.args[0])}.mean({', '.join(dims)})"),)
 
 
 def _names_axes(node: ast.expr) -> bool:
@@ -273,9 +251,14 @@ def reduction(scene: Scene) -> Iterator[Change]:
 
 
 OPERATORS: dict[str, Operator] = {
-    function.__name__: function
-    for function in (drop, double, axis, dim, transition, kind, bias, order, late, denominator, apart, reduction)
+    function.__name__.rstrip("_"): function
+    for function in (
+        *(drop, double, axis, dim, transition, kind, bias, order, late, denominator, apart, reduction),
+        *between_ranks.OPERATORS,
+    )
 }
+OF_MESSAGES = tuple(function.__name__.rstrip("_") for function in between_ranks.OPERATORS)
+OF_COLLECTIVES = tuple(name for name in OPERATORS if name not in OF_MESSAGES)
 
 
 def _moved(scene: Scene, operations: tuple[type[ast.operator], ...]) -> Iterator[Change]:
@@ -302,22 +285,10 @@ def _with_operand(scene: Scene, call: ast.Call, operand: str) -> str:
     return (raw[: low - start] + operand.encode() + raw[high - start :]).decode()
 
 
-def _grouped(scene: Scene, node: ast.expr) -> str:
-    """The text of ``node``, in parentheses where it would bind otherwise in its new place."""
-    text = scene.source.segment(node)
-    simple = isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript | ast.Constant)
-    return text if simple else f"({text})"
-
-
 def _raw_statements(scene: Scene) -> Iterator[ast.Expr]:
-    for node in _in_order(scene, ast.Expr):
+    for node in scene.in_order(ast.Expr):
         if isinstance(node, ast.Expr) and is_raw(node.value) and not is_declaration(scene.source, node.value):
             yield node
-
-
-def _in_order(scene: Scene, kind: type[ast.AST]) -> list[ast.expr | ast.stmt]:
-    nodes = [node for node in ast.walk(scene.source.tree) if isinstance(node, kind)]
-    return sorted((node for node in nodes if isinstance(node, ast.expr | ast.stmt)), key=scene.source.span)
 
 
 def _of_a_loss(scene: Scene, node: ast.AST) -> bool:

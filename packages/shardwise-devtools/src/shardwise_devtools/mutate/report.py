@@ -9,7 +9,7 @@ from typing import Any
 from .judge import Fate, Judged, Tally
 
 VERSION = 1
-_ORDER = (Fate.SURVIVED, Fate.FALSE_ALARM, Fate.KILLED, Fate.MISDECLARED, Fate.HARMLESS, Fate.LOUD)
+_ORDER = (Fate.SURVIVED, Fate.FALSE_ALARM, Fate.VERIFIED, Fate.KILLED, Fate.MISDECLARED, Fate.HARMLESS, Fate.LOUD)
 
 
 def to_text(judged: Sequence[Judged], *, everything: bool = False) -> str:
