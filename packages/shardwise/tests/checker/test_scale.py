@@ -628,6 +628,23 @@ def test_a_step_by_hand_lists_a_literal_count_as_an_optimizer_does(
     assert not collector.result().findings
 
 
+def test_a_step_by_hand_beside_that_of_an_optimizer_lists_its_own_count(tp_mesh: Any) -> None:
+    """The optimizer's gradients are on the scale, and say nothing of those that are used by hand."""
+    collector = Collector()
+    with checking(collect=collector, local=False):
+        one, two = (spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R}) for _ in range(2))
+        ((typed(torch.randn(4, 3), S(0)) @ one).sum() / 0.25).backward()
+        ((typed(torch.randn(4, 3), S(0)) @ two).sum() / 4).backward()
+        for weight in (one, two):
+            assert weight.grad is not None
+            dist.all_reduce(weight.grad)
+        torch.optim.SGD([one], lr=0.1).step()
+        assert not collector.result().lost
+        _by_hand(two)
+    lost = [one.what for one in collector.result().lost]
+    assert lost == ["the scale over tp of a gradient, by a factor of unknown origin"]
+
+
 def _accumulated() -> Tensor:
     x, w = shard(drawn(4, 3)), whole(drawn(3, seed=1)).requires_grad_()
     spmd.reinterpret((x @ w).square().mean(), "tp", src=V, dst=P).backward()

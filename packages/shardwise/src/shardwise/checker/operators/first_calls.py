@@ -160,6 +160,8 @@ def run(
         if op.name in filling.WRITES:
             filling.note(op.name, destination, args)
         written = [(op.param_at(at), value) for at, value in enumerate(values[:3]) if value is not destination]
+        if session.scale_lost and _is_parameter(destination):
+            scale_lost.tell_step(session, [value for _, value in written])
         # transpose_ and its like write nothing: the same elements get other dims.
         renamed = op.in_place and op.rule.view and outcome.type.axes
         settled = (
@@ -189,6 +191,10 @@ def run(
     if traced:
         log_result(op.name, shown, result)
     return result
+
+
+def _is_parameter(x: object) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_leaf and x.requires_grad
 
 
 def _destination(op: Op, args: Arguments, kwargs: Keywords) -> Any:

@@ -115,7 +115,7 @@ class ScaleLosingVerdict(CachedVerdict):
         of_gradients = any(tag is not None and tag.origin is not None and gradient_origin(tag) for tag in tags)
         tag = None if self.reuse is None else tags[self.reuse]
         if of_gradients or tag is None or result.__class__ is not torch.Tensor or is_view or takes_gradient(result):
-            tensors = [value for value in flat_arguments(args, {}) if value.__class__ in TENSORS]
+            tensors = [value for value in flat_arguments(args, {}) if isinstance(value, torch.Tensor)]
             lost = scale_lost.lost_by_tags(self.axes, tensors, tags)
             super().hand_on(session, result, args, tags, is_view)
             if lost:
@@ -207,6 +207,8 @@ class KnownWrites:
         many = first if first.__class__ is list or first.__class__ is tuple else (first,)
         if any(tensor.__class__ not in TENSORS for tensor in many) or self._asks_histories(tags, len(many)):
             return None
+        if session.scale_lost and any(tag is not None and gradient_origin(tag) is not None for tag in tags):
+            return None  # a step by hand lists where that was
         # A destination that requires grad keeps its type whether or not gradients are being recorded now.
         return (*key, *context, *[tensor.requires_grad for tensor in many], *gradient_bits(args, kwargs))
 

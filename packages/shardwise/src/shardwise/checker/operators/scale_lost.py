@@ -114,6 +114,13 @@ def collect(session: CheckSession, roots: Iterable[torch.Tensor], axes: Iterable
                 pending.append(following)
 
 
+def tell_step(session: CheckSession, written: Iterable[object]) -> None:
+    """A parameter is stepped by hand, with ``written``: list where the scale of the gradients in it was lost."""
+    tags = (tag_of(value) for value in written)
+    types = [tag.current() for tag in tags if tag is not None and gradient_origin(tag) is not None]
+    _list(session, "a gradient", {axis for type in types for axis in type.axes if type.exponent(axis) is None})
+
+
 def tell_unstepped(session: CheckSession) -> None:
     """The run is over. Where no optimizer has stepped with gradients of an axis, the program has used them by hand."""
     _list(session, "a gradient", set(session.scale_lost) - session.scale_stepped)
