@@ -28,11 +28,14 @@ RIGHT = sorted((FOLDER / "right").glob("*.py"))
 
 
 def table_of_bugs() -> Any:
-    spec = importlib.util.spec_from_file_location("unannotated_bugs", FOLDER / "bugs.py")
+    folder = FOLDER / "bugs"
+    spec = importlib.util.spec_from_file_location(
+        "unannotated_bugs", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # its modules look it up
     spec.loader.exec_module(module)
     return module.BUGS
 

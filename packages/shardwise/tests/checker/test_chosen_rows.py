@@ -56,12 +56,21 @@ class OfOneRank(Chosen):
         return made, None, None
 
 
-@pytest.mark.parametrize(("index", "codes"), [([0, -1, 2], []), ([0, 1, 2], ["SW307"])], ids=["marks", "all"])
+@pytest.mark.parametrize(
+    ("index", "codes"),
+    [
+        (lambda: torch.tensor([0, -1, 2]), []),
+        (lambda: spmd.assert_type(torch.tensor([0, 1, 2]), {"dp": R, "tp": R}), ["SW307"]),
+        (lambda: torch.tensor([0, 1, 2]), []),
+    ],
+    ids=["marks", "all, on all ranks", "all"],
+)
 def test_each_row_may_be_marked_on_one_rank_alone(index, codes, mesh):
+    """An index that every rank has marks all rows for all; of one that nobody has typed other ranks may mark none."""
     found = Collector()
     with checking(strict=False, collect=found):
         x = torch.randn(3, 4, requires_grad=True, dtype=torch.float64)
-        OfOneRank.apply(x * 1, torch.tensor(index), mesh.get_group("tp"))
+        OfOneRank.apply(x * 1, index(), mesh.get_group("tp"))
     assert [one.code for one in found.result().findings] == codes
 
 

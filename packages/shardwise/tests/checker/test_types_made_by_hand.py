@@ -172,6 +172,62 @@ def pairs_in_a_ring(*, goes_round: bool = True) -> None:
     optimizer.step()
 
 
+class Scan(nn.Module):
+    """A recurrence over a sequence that is cut: each rank scans its part, and adds what comes from those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes_on = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, states = torch.zeros_like(x[0]), []
+        for row in range(len(x)):
+            state = 0.5 * state + x[row]
+            states.append(state)
+        own = torch.stack(states)
+        if not self.passes_on:
+            return own
+        ends = AllRows.apply(state[None])
+        before = sum(ends[: dist.get_rank()], torch.zeros_like(state))
+        return own + before
+
+
+def scan_of_parts(*, passes_on: bool = True) -> None:
+    scan = Scan()
+    scan.passes_on = passes_on
+    loss = scan(data()).square().mean()
+    dist.all_reduce(loss.detach())
+
+
+def experts_pick_rows(*, sums: bool = True) -> None:
+    """Each rank's column of the scores picks rows; what the experts make of them is summed."""
+    scores = typed(nn.Linear(4, RANKS))(spmd.assert_type(torch.randn(6, 4), {dist.group.WORLD: R}))
+    rows = scores[:, dist.get_rank()].topk(2).indices
+    out = torch.zeros(6, 4).index_add(0, rows, torch.randn(2, 4))
+    if sums:
+        dist.all_reduce(out)
+    _ = out.square()
+
+
+def counts_are_exchanged(*, dtype: torch.dtype = torch.int64) -> None:
+    """How many rows go to each rank, counted, kept for all ranks and told to all."""
+    load = torch.zeros(RANKS)
+    chosen = typed(nn.Linear(4, RANKS))(data()).argmax(-1)
+    counts = nn.functional.one_hot(chosen, RANKS).sum(0)
+    load += counts
+    told = torch.empty(RANKS, dtype=dtype)
+    dist.all_to_all_single(told, counts.to(dtype))
+    dist.all_reduce(load)
+    _ = load.square()
+
+
+def dropout_of_equal_values(*, seed_of_rank: int = 0) -> None:
+    torch.manual_seed(5 + seed_of_rank * dist.get_rank())
+    model = typed(nn.Linear(4, 4))
+    x = spmd.assert_type(torch.randn(6, 4), {dist.group.WORLD: R})
+    nn.functional.dropout(model(x), 0.5)
+
+
 def data() -> torch.Tensor:
     return spmd.assert_type(torch.randn(6, 4), {dist.group.WORLD: S(0)})
 
@@ -208,6 +264,10 @@ RIGHT = [
     gathered_and_averaged,
     inner_steps,
     pairs_in_a_ring,
+    scan_of_parts,
+    experts_pick_rows,
+    dropout_of_equal_values,
+    counts_are_exchanged,
 ]
 
 
@@ -227,6 +287,10 @@ def test_a_right_program_has_no_finding(program, local):
         (one_loss_on_every_rank, {"divisor": 2}, True, "SW616"),
         (inner_steps, {"outer_sum": False}, True, "SW608"),
         (pairs_in_a_ring, {"goes_round": False}, False, "SW401"),
+        (scan_of_parts, {"passes_on": False}, False, "SW405"),
+        (experts_pick_rows, {"sums": False}, False, "SW408"),
+        (dropout_of_equal_values, {"seed_of_rank": 1}, True, "SW121"),
+        (counts_are_exchanged, {"dtype": torch.float32}, False, "SW210"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector, ExitCode, Noted, RunResult, Stop, StopReason, group
 from shardwise.diagnostics.source import Site, user_site
@@ -12,6 +13,7 @@ ERROR = Finding("SW112", "gelu needs complete values", location=SourceLocation("
 WARNING = Finding("SW116", "ranks may branch differently", location=SourceLocation("m.py", 4), op="bool", axis="tp")
 CRASH = Stop(StopReason.SCRIPT_ERROR, "ValueError: boom", SourceLocation("m.py", 9))
 CTRL_C = Stop(StopReason.INTERRUPTED)
+EXCHANGES = Coverage(unjudged_axes=("dp",))
 CLAIM = Noted("assert_type", SourceLocation("m.py", 2))
 
 
@@ -26,6 +28,7 @@ CLAIM = Noted("assert_type", SourceLocation("m.py", 2))
         (RunResult((WARNING,), checked_ops=3), ExitCode.CLEAN, "clean", None),
         (RunResult(), ExitCode.BROKEN, "nothing-checked", "SW911"),
         (RunResult((WARNING,)), ExitCode.BROKEN, "nothing-checked", "SW911"),
+        (RunResult(coverage=EXCHANGES), ExitCode.INCONCLUSIVE, "inconclusive", None),
         (RunResult((ERROR,)), ExitCode.FINDINGS, "findings", None),
         (RunResult(checked_ops=3, stopped=CRASH), ExitCode.BROKEN, "script-error", "SW910"),
         (RunResult(stopped=CRASH), ExitCode.BROKEN, "script-error", "SW910"),

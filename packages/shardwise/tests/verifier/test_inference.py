@@ -20,7 +20,7 @@ SAMPLES = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 
 
 def run(kind: str, values: Sequence[torch.Tensor]) -> RankRun:
-    name = "w" if kind == "parameter" else "0 of Net"
+    name = "0 of Net" if kind == "input" else "w"
     records = [Record(Key(kind, name, HERE, nth), UNTYPED, "", value) for nth, value in enumerate(values, 1)]
     return RankRun(list(records), {}, {torch.float32}, steps=[len(records)])
 
@@ -84,3 +84,37 @@ def test_a_parameter_that_only_its_owner_steps_is_not_annotated(owners):
     (one,) = inferred_types([training(0), training(1)], training(0), {"dp": 2})
     assert one.axes == {"dp": "R or I"}
     assert bool(one.kept_out) == (owners == (0,))
+
+
+LEFT, RIGHT = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "place"),
+    [
+        ([[LEFT, RIGHT], [LEFT, RIGHT]], "I"),
+        ([[LEFT, RIGHT], [RIGHT, LEFT]], "R"),
+        ([[torch.ones(4), LEFT], [torch.ones(4), RIGHT]], "R or I"),
+        ([[torch.ones(4), -torch.ones(4)]] * 2, "R or I"),
+        ([[torch.zeros(4), torch.zeros(4)]] * 2, "R or I"),
+    ],
+    ids=["equal", "terms", "equal once", "all as large", "zeros"],
+)
+def test_gradients_that_are_equal_by_accident_make_no_parameter_invariant(ranks, place):
+    """A clipped loss gives the last bias the gradient 1 on every rank, whatever its samples are."""
+
+    def training(gradients: Sequence[torch.Tensor]) -> RankRun:
+        records = run("parameter", [torch.arange(4.0)]).entries
+        for nth, value in enumerate(gradients, 1):
+            records.append(Record(Key("computed", "w", HERE, nth), UNTYPED, "", value))
+        return RankRun(records, {}, {torch.float32}, steps=[])
+
+    alone = [torch.stack(each).mean(0) for each in zip(*ranks, strict=True)]
+    (one,) = inferred_types([*map(training, ranks)], training(alone), {"dp": 2})
+    assert one.axes == {"dp": place}
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_a_buffer_of_zeros_gets_no_annotation(value):
+    one = inferred("buffer", [[torch.full((4,), value)]] * 2, [torch.full((4,), value)])
+    assert (one.axes, bool(one.kept_out)) == ({"dp": "R"}, value == 0.0)

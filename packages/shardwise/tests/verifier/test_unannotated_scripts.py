@@ -195,6 +195,38 @@ def test_data_given_by_keyword_or_in_a_dict_are_inputs_too(tmp_path, call, share
     assert (verdict.numbers.parting is not None, verdict.numbers.disagreements) == (parts, ())
 
 
+TWO_MODELS = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    class Centred(torch.nn.Linear):
+        def forward(self, x):
+            mean = super().forward(x).detach().mean(0)
+            SUM
+            return super().forward(x) - mean
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    made, judge = DDP(Centred(4, 4)), DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(judge.parameters(), lr=0.1)
+    x = torch.arange(32.0).view(8, 4).sin().chunk(dist.get_world_size())[dist.get_rank()]
+    given = (2 * made(x)).detach().clamp(-1, 1)
+    judge(given).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("mean", "code"),
+    [("dist.all_reduce(mean); mean /= dist.get_world_size()", ExitCode.CLEAN), ("pass", ExitCode.FINDINGS)],
+    ids=["of all ranks", "of its own"],
+)
+def test_what_one_model_has_made_is_no_data_for_another(tmp_path, mean, code):
+    assert verdict_on(tmp_path, TWO_MODELS.replace("SUM", mean)).exit_code is code
+
+
 @pytest.mark.processes
 def test_a_rank_that_steps_more_often_than_one_rank_does_is_no_wrong_number(tmp_path):
     verdict = verdict_on(

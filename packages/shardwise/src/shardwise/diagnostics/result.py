@@ -160,7 +160,8 @@ class RunResult:
             said, place = f"{text} after {_operations(self.checked_ops)}", self.stopped.location
             ways = ways_on(self.stopped.text, self.script, self.command("check")) if code == "SW910" else ()
             return Finding(code, said, place, help=ways)
-        if self.checked_ops == 0 and not (self.errors or self.held_back or self.coverage.has_modules):
+        shown = self.coverage.has_modules or self.coverage.unjudged
+        if self.checked_ops == 0 and not (self.errors or self.held_back or shown):
             return Finding(
                 "SW911",
                 f"no operation with typed operands was run, {self.unchecked_ops} without types",

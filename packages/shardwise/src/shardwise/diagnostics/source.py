@@ -116,6 +116,15 @@ def user_site(depth: int = 1) -> Site | None:
     return None if frame is None else Site(frame.f_code, frame.f_lasti)
 
 
+def user_codes() -> frozenset[CodeType]:
+    """The functions of the user's program that are being executed now."""
+    codes, frame = [], user_frame()
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    return frozenset(code for code in codes if not is_internal(code))
+
+
 def user_location(depth: int = 1) -> SourceLocation | None:
     site = user_site(depth + 1)
     return None if site is None else site.location()

@@ -14,7 +14,7 @@ import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -71,6 +71,7 @@ class FunctionRuns:
     ``differentiated``  those that need a gradient: all of them, unless it is set.
     ``dtype``     what they are made to be; None: what they are.
     ``complemented``  one other rank marks the rows that this one does not, as where each has some of all classes.
+    ``unshared``  positions in ``args`` of masks and indices of which other ranks may have others: all may be marked.
     Errors: NotRun for arguments that cannot be had twice.
     """
 
@@ -108,11 +109,12 @@ class FunctionRuns:
         self.dtype: torch.dtype | None = torch.float64
         self.differentiated = self.operands
         self.complemented = False
+        self.unshared: frozenset[int] = frozenset()
         self._marking: int | None = None
 
     def marks_rows(self) -> bool:
         """Is there a mask that is true of some rows alone, or an index that is negative where it means nothing?"""
-        return any(isinstance(value, torch.Tensor) and _is_marking(value) for value in self.args)
+        return any(_is_marking(value, at in self.unshared) for at, value in enumerate(self.args))
 
     def shape(self, at: int) -> torch.Size:
         """Of the operand in place ``at``."""
@@ -146,7 +148,12 @@ class FunctionRuns:
             args = [self._fresh(value) for value in self.args]
             if self.complemented and rank != self.rank:
                 self._marking = rank if self._marking is None else self._marking
-                args = [_marked_elsewhere(value, rank == self._marking) for value in args]
+                args = [
+                    _marked_elsewhere(value, rank == self._marking)
+                    if _is_marking(value, at in self.unshared)
+                    else value
+                    for at, value in enumerate(args)
+                ]
             given = [
                 value.to(self._dtype_of(at)).clone() for at, value in zip(self.operands, values(rank), strict=True)
             ]
@@ -221,17 +228,15 @@ def _cotangent(leaf: object, wanted: Mapping[int, torch.Tensor]) -> torch.Tensor
     return wanted.get(id(leaf), torch.zeros_like(leaf))
 
 
-def _is_marking(x: torch.Tensor) -> bool:
-    if x.is_floating_point() or x.is_complex():
+def _is_marking(x: object, may_mark_all: bool) -> TypeGuard[torch.Tensor]:
+    if not isinstance(x, torch.Tensor) or x.is_floating_point() or x.is_complex():
         return False
     marked = x if x.dtype is torch.bool else x >= 0
-    return bool(marked.any()) and not bool(marked.all())
+    return bool(marked.any()) and (not bool(marked.all()) or (may_mark_all and x.ndim > 0))
 
 
-def _marked_elsewhere(value: object, the_rest: bool) -> object:
+def _marked_elsewhere(value: torch.Tensor, the_rest: bool) -> torch.Tensor:
     """A mask or index that marks the rows which ``value`` does not, or none."""
-    if not isinstance(value, torch.Tensor) or not _is_marking(value):
-        return value
     if value.dtype is torch.bool:
         return ~value if the_rest else torch.zeros_like(value)
     return torch.where(value < 0, 0 if the_rest else -1, -1).to(value.dtype)

@@ -38,7 +38,7 @@ from shardwise.types.tensor_type import TensorType
 from ..diagnosis.collective_findings import unknown_collective
 from ..operators.in_flight import check_collective
 from ..operators.ordinary import Handler
-from ..parts.passed_pieces import note_made_equal, note_passed
+from ..parts.passed_pieces import note_exchanged_by_hand, note_made_equal, note_passed
 from ..parts.row_orders import order_of, set_order
 from ..parts.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
@@ -153,6 +153,7 @@ def _types_sent(
         check_scattered(session, exchange, given)
         if exchange.passed_on:
             note_passed(session, axis, sent)
+        note_exchanged_by_hand(session, sent, axis)
     types = [operand_type(session, exchange, tensor) for tensor in sent]
     if name not in _BETWEEN_TWO and any(tensor.is_floating_point() for tensor in sent):
         session.note_exchange(axis, types)

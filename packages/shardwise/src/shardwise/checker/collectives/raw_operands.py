@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.finding import Diagnosis
+from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
 from shardwise.interop.fixes.annotations import said_first
@@ -135,9 +136,18 @@ class _Operand:
             return type
         if finished or repr(place) in self.admits or (pending and self._is_summed_later(one)):
             return type
+        if pending and self._is_count():
+            session.lose("the type of whole numbers that each rank counts and hands to others as they are", user_site())
+            return None
         _report_not_admitted(session, exchange, tensor, type, one, self.admits, self.within)
         # What follows from the mistake is told no second time.
         return type.rescaled({one: None}) if place.is_equal else type
+
+    def _is_count(self) -> bool:
+        """How many of its own tokens go where: of whole numbers the sum is what all ranks have counted, and each rank's
+        addend is what the others must know."""
+        moved = self.exchange.reducer is None and any(word in self.exchange.row.name for word in _MOVING)
+        return moved and not self.session.strict and not self.tensor.is_floating_point()
 
     def _is_summed_later(self, one: MeshAxis) -> bool:
         """Addends are exchanged as they are, as in a ring."""

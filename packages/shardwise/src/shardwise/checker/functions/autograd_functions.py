@@ -40,6 +40,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 from ..collectives.differentiable import check_function
 from ..diagnosis.reporter import refuse
 from ..operators.random_ops import drawn, draws_of
+from ..parts.passed_pieces import note_exchanged_by_hand
 from ..parts.row_orders import following
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
@@ -117,6 +118,7 @@ def _checked_forward(
         if session.strict:
             raise _unregistered(cls)
         if not kwargs and communicates(cls, args):
+            note_exchanged_by_hand(session, tensors)
             if runs_locally(session, cls, args):
                 return _as_local(session, _local_call(session, cls, args, kwargs), run)
             return _noting_loss(session, cls, tensors, probed(session, cls, args, run))

@@ -117,6 +117,7 @@ def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> Functi
     except NotRun:
         return None
     found = transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands])
+    runs.unshared = frozenset(at for at, x in enumerate(args) if isinstance(x, torch.Tensor) and _may_differ(x, found))
     if not found.ways and not found.unclear and runs.marks_rows():
         runs.complemented = True
         if transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands]).ways:
@@ -129,6 +130,12 @@ def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> Functi
             if other.ways:
                 return _Misfit.of(found, other)
     return found
+
+
+def _may_differ(x: torch.Tensor, found: FunctionTransition) -> bool:
+    """May other ranks have other values than these? Nobody says that they have the same."""
+    type = type_of(x)
+    return not type.ground.is_constant and (found.axis is None or not type.is_equal(found.axis))
 
 
 class _Misfit(FunctionTransition):

@@ -50,7 +50,8 @@ class _RandomOp:
 
     def handle(self, session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         """Run a call; the first of its kind is judged."""
-        context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs, session.says_types)
+        spoken = (session.says_types, session.seeded_apart)
+        context = (session.synchronised, promised(kwargs.get("generator")), "generator" in kwargs, *spoken)
         # A generator is no key: what it promises is.
         plain = {name: kwargs[name] for name in kwargs if name != "generator"} if "generator" in kwargs else kwargs
         if self.op.in_place or writes_by_name(kwargs):
@@ -96,8 +97,8 @@ class _RandomOp:
         elif draws:
             generators = draws_of(session, kwargs)
             outcome = drawn(generators, outcome, operands)
-            if outcome.refusals and not session.strict and not session.says_types:
-                outcome = _drawn_by_whom_nobody_knows(session, generators, outcome)
+            if outcome.refusals and not session.strict:
+                outcome = _drawn_by_whom_nobody_knows(session, generators, outcome, "generator" in kwargs)
         if outcome.refusals:
             refuse_unless_passed(session, op, operands, values, outcome, blocked)
         writing = op.in_place or writes_by_name(kwargs)
@@ -156,18 +157,26 @@ def _filled_by_whom_nobody_knows(draws: _Draws, template: TensorType, outcome: O
     return replace(rest, type=template.with_placements(dict.fromkeys(unsaid, UNKNOWN)))
 
 
-def _drawn_by_whom_nobody_knows(session: CheckSession, draws: _Draws, outcome: Outcome) -> Outcome:
-    """Dropout of equal values in a program that says no types: as above, and of what follows nothing is known."""
-    unsaid, rest = _unsaid(draws, outcome)
+def _drawn_by_whom_nobody_knows(session: CheckSession, draws: _Draws, outcome: Outcome, own: bool) -> Outcome:
+    """Dropout of equal values in a program that says no types, or has given the default generators one seed on all
+    ranks: as above, and of what follows nothing is known. ``own``: it is drawn from a generator of the program's.
+    """
+    apart = session.seeded_apart
+    if session.says_types and (own or apart is None):
+        return outcome
+    unsaid, rest = _unsaid(draws, outcome, apart or frozenset())
     if unsaid:
         what = "the type of what is drawn from generators of which nobody says that they are alike"
         session.lose(what, user_location())
     return rest
 
 
-def _unsaid(draws: _Draws, outcome: Outcome) -> tuple[set[MeshAxis], Outcome]:
-    """The axes along which nobody has said whether generators are alike, and the outcome without refusals there."""
-    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct
+def _unsaid(draws: _Draws, outcome: Outcome, apart: frozenset[MeshAxis] = frozenset()) -> tuple[set[MeshAxis], Outcome]:
+    """The axes along which nobody has said whether generators are alike, and the outcome without refusals there.
+
+    ``apart``  those along which they were given different seeds.
+    """
+    unsaid = {one.axis for one in outcome.refusals if one.refusal.code == "SW121"} - draws.distinct - apart
     return unsaid, replace(outcome, refusals=tuple(one for one in outcome.refusals if one.axis not in unsaid))
 
 

@@ -5,23 +5,30 @@ shards of different dims over one axis; that the keys are sent on to the neighbo
 program that has forgotten the others. What comes of it has no type, and that is listed.
 
 A parameter that only its owner steps varies from then on; that it is broadcast, or gathered, makes it equal again.
+
+A scan over a split sequence, or the routing of tokens to experts on other ranks, computes with this rank's piece first
+and then exchanges what came of it. Such a function is local code: that it sends on by hand what was refused in it tells
+it from one that takes its piece for the whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
 
 import torch
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.diagnostics.source import user_location
-from shardwise.interop.tensors.tagging import type_of
+from shardwise.diagnostics.source import user_codes, user_location, user_site
+from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import storage_key
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.spec import partition_spec_get_shard
+from shardwise.types.tensor_type import Ground
 
 from ..call.arguments import Op
 from ..diagnosis.reporter import refuse
@@ -30,16 +37,21 @@ from ..state.session import CheckSession
 _BY_PIECES = ("SW401", "SW402", "SW405", "SW408")
 """What is said of a call that would need the other ranks' pieces."""
 _LOST = "the type of what is computed with one piece of a ring after the other"
+_LOST_BY_HAND = "the type of what is computed of a rank's own piece in a function that exchanges the pieces by hand"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenFindings:
-    """Findings that stand unless memory with one of these keys is sent on along the axis; ``to_all``: to all ranks."""
+    """Findings that stand unless memory with one of these keys is sent on along the axis; ``to_all``: to all ranks.
+
+    ``inside``  the function in which they are, if it may exchange by hand what comes of what is refused.
+    """
 
     axis: MeshAxis
     keys: frozenset[int]
     findings: Sequence[Finding] = ()
     to_all: bool = False
+    inside: CodeType | None = None
 
 
 def refuse_unless_passed(
@@ -58,7 +70,9 @@ def refuse_unless_passed(
     count = 0 if session.collector is None else session.collector.count
     refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
     if ring is not None and session.collector is not None:
-        session.open_findings.append(replace(ring, findings=session.collector.added_since(count)))
+        site = None if session.strict else user_site()
+        inside = None if site is None else site.code
+        session.open_findings.append(replace(ring, findings=session.collector.added_since(count), inside=inside))
 
 
 def _awaited(outcome: Outcome, values: Iterable[object]) -> OpenFindings | None:
@@ -93,11 +107,37 @@ def note_made_equal(session: CheckSession, axis: MeshAxis, received: Iterable[to
         _withdraw(session, axis, {storage_key(x) for x in received}, to_all=True)
 
 
+def note_exchanged_by_hand(session: CheckSession, sent: Iterable[torch.Tensor], axis: MeshAxis | None = None) -> None:
+    """The function that is running exchanges ``sent`` along ``axis``, or along axes that only running it would tell.
+
+    What was refused in it is withdrawn if something in ``sent`` may have come of it. A gradient does not, nor does a
+    single number, which is a loss that is shown.
+    """
+    if session.local or not session.open_findings:
+        return
+    made = [x for x in sent if x.numel() > 1 and gradient_origin(tag_of(x)) is None]
+    codes = user_codes() if made else frozenset()
+    for one in list(session.open_findings):
+        if one.inside in codes and axis in (None, one.axis) and any(_nothing_is_known(x, one.axis) for x in made):
+            _take_back(session, one, _LOST_BY_HAND)
+
+
+def _nothing_is_known(x: torch.Tensor, axis: MeshAxis) -> bool:
+    type = type_of(x)
+    place = type.get(axis)
+    return type.ground is Ground.UNKNOWN or (place is not None and place.is_unknown)
+
+
 def _withdraw(session: CheckSession, axis: MeshAxis, keys: set[int], *, to_all: bool) -> None:
     for one in list(session.open_findings):
         if one.axis == axis and one.to_all is to_all and not one.keys.isdisjoint(keys):
-            session.open_findings.remove(one)
-            if session.collector is not None:
-                session.collector.withdraw(one.findings)
-            for finding in () if to_all else one.findings:  # what is equal again has its type
-                session.lose(_LOST, finding.location)
+            _take_back(session, one, None if to_all else _LOST)  # what is equal again has its type
+
+
+def _take_back(session: CheckSession, one: OpenFindings, lost: str | None) -> None:
+    session.open_findings.remove(one)
+    if session.collector is not None:
+        session.collector.withdraw(one.findings)
+    if lost is not None:
+        for finding in one.findings:
+            session.lose(lost, finding.location)

@@ -69,6 +69,7 @@ class Session:
     ``in_typed_code``  code with types runs inside a backward pass: a hook, the backward of a declared function.
     ``judged``      the codes that are told there; None: all of them.
     ``says_types``  the program has said a type, so that it can also say which generators are alike.
+    ``seeded_apart``  the axes along which the seed of the default generators differs; None: it was not seen.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Session:
         self.in_typed_code = False
         self.judged: frozenset[str] | None = None
         self.says_types = False
+        self.seeded_apart: frozenset[MeshAxis] | None = None
 
     @property
     def collecting(self) -> bool:

@@ -117,8 +117,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
         if not found:
             yield InferredType(kind, name, tuple(pieces), name, shape, None, {})
         for having, there, layouts in found:
-            raw = {rank: value for rank in having if (value := runs[rank].of("computed").get(name)) is not None}
-            ways = _gradient_ways(having, raw, grid, one.of("computed").get(there), layouts[0])
+            raw = {rank: runs[rank].computed(name) for rank in having}
+            ways = _gradient_ways(raw, grid, one.computed(there), layouts[0])
             told = _described(kind, name, having, there, shape, layouts, ways, grid)
             if kind == "parameter" and name in apart:
                 told = _varying(told, layouts[0], grid)
@@ -126,6 +126,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
                 told = replace(
                     told, kept_out=_OWNED if _is_owned([runs[rank].gradient(name) for rank in having]) else ""
                 )
+            if kind == "buffer" and not any(value.any() for value in pieces.values()):
+                told = replace(told, kept_out=_ZEROS)
             yield told
 
 
@@ -146,9 +148,12 @@ class _Values:
 
     def __init__(self, run: RankRun) -> None:
         self._values: dict[str, dict[str, torch.Tensor]] = {}
+        self._computed: dict[str, list[torch.Tensor]] = {}
         for entry in run.entries:
             if isinstance(entry, Record) and entry.value is not None:
                 self._values.setdefault(entry.key.kind, {}).setdefault(entry.key.name, entry.value)
+                if entry.key.kind == "computed":
+                    self._computed.setdefault(entry.key.name, []).append(entry.value)
         self._keys: list[Key] = [entry.key for entry in run.entries]
         entered = [one for one in run.entries if isinstance(one, Record) and one.key.kind == "gradient"]
         self._gradients = {one.key.name: one for one in reversed(entered)}
@@ -156,6 +161,10 @@ class _Values:
     def key(self, kind: str, name: str) -> Key:
         """Of the first record of this name."""
         return next(key for key in self._keys if (key.kind, key.name) == (kind, name))
+
+    def computed(self, name: str) -> Sequence[torch.Tensor]:
+        """Its gradients as backward has computed them, one after the other."""
+        return self._computed.get(name, ())
 
     def gradient(self, name: str) -> Record | None:
         """The first that has entered a step under this name."""
@@ -187,21 +196,40 @@ def _layouts(pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor
 
 
 def _gradient_ways(
-    having: Sequence[int],
-    pieces: Mapping[int, torch.Tensor],
+    pieces: Mapping[int, Sequence[torch.Tensor]],
     grid: Grid,
-    whole: torch.Tensor | None,
+    whole: Sequence[torch.Tensor],
     layout: ObservedLayout,
 ) -> dict[MeshAxis, set[Way]]:
-    """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank.
+    """Over each axis over which the parameter is equal: how the computed gradients combine to that of one rank, each
+    time that it was computed. ``pieces``: those of every rank that holds it.
 
-    A gradient of zeros tells nothing. Two axes of two ranks: a mean over one of the sum over the other of equal tensors
-    is a sum over the one as well. The plainest says how it is, that with equal tensors over the most axes.
+    Gradients of which all elements are as large, or zero, tell nothing: where a loss is clipped, every rank's are alike
+    by accident.
     """
     ways: dict[MeshAxis, set[Way]] = {}
-    own = {step.axis: step for step in layout.steps}
-    if whole is None or not whole.any() or set(pieces) != set(having):
+    sizes = torch.cat([x[x != 0].abs() for x in whole]) if whole else torch.zeros(0)
+    if not all(pieces.values()) or not sizes.numel() or bool((sizes == sizes[0]).all()):
         return ways
+    alike = {len(each) for each in pieces.values()} == {len(whole)}  # else there are other micro-batches here and there
+    for one, *each in zip(whole if alike else whole[:1], *pieces.values(), strict=False):
+        for axis, found in _ways_once(dict(zip(pieces, each, strict=True)), grid, one, layout).items():
+            ways[axis] = ways.get(axis, found) & found
+    return ways
+
+
+def _ways_once(
+    pieces: Mapping[int, torch.Tensor], grid: Grid, whole: torch.Tensor, layout: ObservedLayout
+) -> dict[MeshAxis, set[Way]]:
+    """The same of one time.
+
+    Two axes of two ranks: a mean over one of the sum over the other of equal tensors is a sum over the one as well. The
+    plainest says how it is, that with equal tensors over the most axes.
+    """
+    ways: dict[MeshAxis, set[Way]] = {}
+    if not whole.any():
+        return ways
+    own = {step.axis: step for step in layout.steps}
     fitting = [
         [step for step in candidate.steps if own[step.axis].way is Way.EQUAL]
         for candidate in _layouts(pieces, grid, whole)
@@ -256,6 +284,7 @@ def _varying(told: InferredType, layout: ObservedLayout, grid: Grid) -> Inferred
 
 
 _BETWEEN = "each rank trains it on its own between averages, so that no type holds all the time"
+_ZEROS = "it is zeros, which fit any type: what it becomes follows from what is put in"
 _OWNED = "not every rank that holds it steps it: until it is sent to the others again, they do not hold the same"
 _APART = "equal on the ranks before the first step and at the end, and trained by each on its own data in between"
 _SAMPLES = "the samples of a step, of all its micro-batches, are those of the run on one rank"

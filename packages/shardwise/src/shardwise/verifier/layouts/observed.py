@@ -292,9 +292,10 @@ class ObservedComparison:
             there = self._alone.get(Key(key.kind, name, None, key.nth))
             if not own or not isinstance(there, Record) or there.value is None:
                 continue
-            apart = self._padded and len({piece.shape for piece in own.values()}) > 1
+            shapes = {piece.shape for piece in own.values()}
+            apart = len(shapes) > 1 and (self._padded or there.value.shape in shapes)
             if apart or not fits(own, self._axes_of(own), there.value):
-                continue  # tokens may be dealt out otherwise, which is nothing wrong
+                continue  # tokens may be dealt out, or calls counted, otherwise, which is nothing wrong
             compared = True
             if not self._lies(key, own, there):
                 wrong = self._near(key, first, own, there) or self._in_no_layout(key, first, own, there)

@@ -47,7 +47,7 @@ from .steps import OptimizerSteps
 from .used_data import UsedData
 
 Made = weakref.WeakValueDictionary[int, torch.Tensor]
-"""What modules have made, by id."""
+"""What modules have made, and what is computed of that or of anything with a gradient and has none itself, by id."""
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -98,7 +98,7 @@ def watching(
             if sites is not None:
                 handles += sites.watch()
             with outliving_collectives(
-                _Watch(recorder, every, alone, steps, perturbation, used, draws or RandomDraws(recorder))
+                _Watch(recorder, every, alone, steps, perturbation, used, draws or RandomDraws(recorder), made)
             ):
                 yield
         finally:
@@ -200,8 +200,10 @@ class _Watch(TorchFunctionMode):
         perturbation: Perturbation | None,
         used: UsedData | None,
         draws: RandomDraws,
+        made: Made,
     ) -> None:
         super().__init__()
+        self.made = made
         self.used = used
         self.perturbation = perturbation
         self.steps = steps
@@ -237,6 +239,7 @@ class _Watch(TorchFunctionMode):
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         if self.used is not None:
             result = self.used.result(func, result)
+        self._note_computed((*args, *kwargs.values()), result)
         self.sums.after(func, args, kwargs, result)
         factor = clip_factor(func, args, kwargs, result, (one for _, one, *_ in self.steps.remembered.values()))
         if factor is not None:
@@ -255,6 +258,17 @@ class _Watch(TorchFunctionMode):
                 self.steps.use((*args, *kwargs.values()), result)
             self._result(func, args, result)
         return result
+
+    def _note_computed(self, args: Sequence[object], result: object) -> None:
+        """What is computed of what a module has made, or of a leaf, is no data either: ``fake.detach()``, a sample."""
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        with no_torch_function():
+            new = [x for x in results if isinstance(x, torch.Tensor) and not x.requires_grad]
+            if new and any(self._is_made(x) for arg in args for x in _listed(arg)):
+                self.made.update({id(x): x for x in new})
+
+    def _is_made(self, x: object) -> bool:
+        return isinstance(x, torch.Tensor) and (x.requires_grad or self.made.get(id(x)) is x)
 
     def _result(self, func: object, args: Sequence[Any], result: object) -> None:
         """What an operation has made, if its type says anything; integers may tip over with the last bit of a float."""

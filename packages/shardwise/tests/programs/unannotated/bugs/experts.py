@@ -1,0 +1,102 @@
+"""Experts on ranks, and the exchange of tokens."""
+
+from .bug import GRADIENT, Bug
+
+BUGS = [
+    Bug(
+        "moe_all_to_all",
+        "the router is not summed",
+        'if "experts" not in name',
+        'if "experts" not in name and "router" not in name',
+        "gradient of .*router",
+    ),
+    Bug(
+        "moe_all_to_all",
+        "different experts are summed",
+        '            if "experts" not in name:\n                dist.all_reduce(p.grad)\n',
+        "            dist.all_reduce(p.grad)\n",
+        "gradient of .*experts",
+    ),
+    Bug(
+        "moe_all_to_all",
+        "backward does not exchange",
+        "        dist.all_to_all_single(out, grad.contiguous())\n",
+        "        out.copy_(grad)\n",
+        "gradient of ",
+    ),
+    Bug(
+        "moe_all_to_all",
+        "tokens do not come back",
+        "back = AllToAll.apply(torch.stack(done, 1).flatten(0, 1))",
+        "back = torch.stack(done, 1).flatten(0, 1)",
+        "loss|MoE|1",
+        module="1 ",
+    ),
+    Bug(
+        "moe_ep_dp",
+        "experts' gradients are summed over everybody",
+        'dist.all_reduce(p.grad, group=mesh["dp"].get_group())',
+        "dist.all_reduce(p.grad)",
+        GRADIENT,
+    ),
+    Bug(
+        "moe_ep_dp",
+        "experts' gradients are divided by their replicas",
+        "            p.grad.div_(world)\n",
+        '            p.grad.div_(mesh["dp"].size() if ".experts." in name else world)\n',
+        GRADIENT,
+    ),
+    Bug(
+        "moe_ep_dp",
+        "experts' gradients are not summed",
+        'if ".experts." in name:\n                dist.all_reduce(p.grad, group=mesh["dp"].get_group())',
+        'if ".experts." in name:\n                pass',
+        GRADIENT,
+    ),
+    Bug(
+        "moe_capacity",
+        "the queue starts anew on each rank",
+        "before = sum(counts[: self.rank], torch.zeros(E, dtype=torch.long))",
+        "before = torch.zeros(E, dtype=torch.long)",
+        "loss",
+        "moe ",
+    ),
+    Bug(
+        "moe_capacity",
+        "the load is that of the own tokens",
+        "total = sum(counts).float() / sum(counts).sum()",
+        "total = counts[self.rank].float() / counts[self.rank].sum()",
+        "loss|gradient of ",
+        "moe ",
+    ),
+    Bug(
+        "plain_experts",
+        "router gradient not summed",
+        "        dist.all_reduce(w.router.grad)\n",
+        "",
+        r"gradient of w\.router",
+    ),
+    Bug(
+        "plain_experts",
+        "all gradients summed",
+        "        dist.all_reduce(w.router.grad)\n",
+        "        for t in w.all():\n            dist.all_reduce(t.grad)\n",
+        r"gradient of w\.up",
+    ),
+    Bug("plain_experts", "loss is a local mean", "square().sum() / 12", "square().sum() / len(x)", "gradient of w"),
+    Bug(
+        "mixtral",
+        "the gate's gradient is not summed",
+        "if id(p) not in experts:",
+        "if id(p) not in experts and p is not model.moe.gate.weight:",
+        "gradient of moe.gate.weight",
+    ),
+    Bug(
+        "mixtral",
+        "experts' gradients are summed too",
+        "if id(p) not in experts:",
+        "if p is not None:",
+        "gradient of moe.experts",
+    ),
+    Bug("mixtral", "the load is each rank's own", "        dist.all_reduce(load)\n", "", "loss"),
+]

@@ -1,0 +1,45 @@
+"""Optimizers that communicate, compress, or keep statistics of all ranks."""
+
+from .bug import GRADIENT, ROUNDED, TRAINED, Bug
+
+BUGS = [
+    Bug("muon_tp", "the other dim is gathered", "self.down.tp_dim = 1", "self.down.tp_dim = 0", TRAINED),
+    Bug(
+        "muon_tp", "every rank steps by the first slice", "u.chunk(world, dim)[rank]", "u.chunk(world, dim)[0]", TRAINED
+    ),
+    Bug(
+        "muon_tp",
+        "the step is scaled by one rank's shape",
+        "full.shape[0] / full.shape[1]",
+        "m.shape[0] / m.shape[1]",
+        TRAINED,
+    ),
+    Bug(
+        "fp8_amax",
+        "histories are not shared",
+        "dist.all_reduce(amax, op=dist.ReduceOp.MAX)",
+        "pass",
+        "",
+        missed=ROUNDED,
+    ),
+    Bug("fp8_amax", "they are summed", "(amax, op=dist.ReduceOp.MAX)", "(amax)", "", missed=ROUNDED),
+    Bug(
+        "shampoo_shared_roots",
+        "roots come from rank 0, whoever has them",
+        'dist.broadcast(s["i" + side], owner)',
+        'dist.broadcast(s["i" + side], 0)',
+        TRAINED,
+    ),
+    Bug("shampoo_shared_roots", "gradients are summed, not averaged", "p.grad.mul_(1.0 / n)", "pass", GRADIENT),
+    Bug("powersgd", "the right factor is not averaged", "self.mean(m.t() @ left)", "m.t() @ left", TRAINED),
+    Bug("powersgd", "vectors are not averaged", "self.mean(p.grad.clone())", "p.grad.clone()", TRAINED),
+    Bug("powersgd", "start vectors differ", "100 + i)", "100 + i + dist.get_rank())", TRAINED),
+    Bug(
+        "kfac",
+        "factors are each rank's own",
+        "                dist.all_reduce(factor)\n                factor /= world\n",
+        "",
+        GRADIENT,
+    ),
+    Bug("kfac", "factors are not divided", "                factor /= world\n", "", GRADIENT),
+]
