@@ -72,7 +72,56 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "unjudged_axes": [],
         "own_data": [{**DATA, "said": True}],
         "unjudged_gradients": [],
+        "says_types": False,
+        "refused_globally": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (".backward()", ".div(dist.get_world_size()).backward()"),
+        ("targets).backward()", 'targets, reduction="sum").backward()'),
+    ],
+    ids=["divided by the number of ranks", "a sum"],
+)
+def test_a_loss_on_another_scale_is_found_though_local_types_know_none_of_a_mean(project, old, new):
+    report = reported(project, DDP.replace(old, new))
+    (found,) = report["findings"]
+    assert (found["code"], found["place"]["line"]) == ("SW616", 16)
+    assert "4 times too " in found["message"]
+    assert any("with global types" in fact for fact in found["facts"])
+    assert (report["exit_code"], report["coverage"]["refused_globally"]) == (1, [])
+
+
+def test_statistics_of_a_ranks_own_batch_are_not_judged(project):
+    """One device has others; yet many train so on purpose."""
+    source = DDP.replace("nn.Linear(6, 1)\n", "nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 1))\n")
+    report = reported(project, source)
+    (refused,) = report["coverage"]["refused_globally"]
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
+    assert "batch_norm cannot work on" in refused
+    assert "(SW405, " in refused
+    assert "/" not in refused, "the file is shown relative to the folder"
+
+
+def test_a_program_that_says_its_types_is_judged_by_those_that_it_is_checked_with(project):
+    said = "import shardwise\n" + DDP.replace(
+        "    nn.f", '    shardwise.assert_type(torch.ones(2), {"rank": shardwise.R})\n    nn.f'
+    ).replace(".backward()", ".div(dist.get_world_size()).backward()")
+    report = reported(project, said, "--mesh", "rank=4")
+    assert (report["coverage"]["says_types"], report["findings"]) == (True, [])
+
+
+def test_a_scale_that_nobody_knows_is_listed_where_it_is_lost(project):
+    report = reported(project, DDP.replace(".backward()", ".div(4).backward()"))
+    assert (report["verdict"], report["lost"][0]["place"]["line"]) == ("clean", 15)
+
+
+def test_with_global_types_too_data_of_its_own_has_to_be_said_of_each_rank(project):
+    unsaid = DDP.replace(", sampler=DistributedSampler(data)", "")
+    report = reported(project, unsaid, "--global")
+    assert (report["verdict"], [one["said"] for one in report["coverage"]["own_data"]]) == ("inconclusive", [False])
 
 
 def test_frozen_parameters_are_kept_equal_too(project):
@@ -299,6 +348,8 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "unjudged_axes": [],
         "own_data": [],
         "unjudged_gradients": [],
+        "says_types": False,
+        "refused_globally": [],
     }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import uuid
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
+from shardwise.host.devices import nothing_compiled
 from shardwise.worlds.absent_objects import OtherRanksNeeded
 from shardwise.worlds.fake import TorchrunJob, fake_world
 
@@ -199,6 +201,23 @@ def test_a_training_step_runs(kind):
         optimizer.step()
         torch.cuda.synchronize()
         assert isinstance(f"{loss.item():.3f} {loss:.3f}", str)
+
+
+def test_a_gradient_scaler_for_gpus_scales_on_the_cpu():
+    with fake_world(0, 2), warnings.catch_warnings(action="error"):
+        for scaler in (torch.amp.GradScaler(init_scale=8.0), torch.amp.GradScaler("cuda", 8.0)):
+            assert scaler.scale(torch.ones(())).item() == 8.0
+        assert torch.amp.GradScaler("cuda", enabled=False).scale(torch.ones(())).item() == 1.0
+
+
+def test_nothing_is_compiled_where_numbers_are_recorded():
+    model = torch.nn.Linear(2, 2)
+    with nothing_compiled():
+        assert torch.compile(model, mode="max-autotune") is model
+        assert torch.compile(fullgraph=True)(model) is model
+        model.compile()
+    assert type(model)(2, 2)._compiled_call_impl is None
+    assert model._compiled_call_impl is None
 
 
 @EVERY_KIND

@@ -48,6 +48,8 @@ class Coverage:
                        type there, nor has a parameter.
     ``own_data``       what data parallel models are called with.
     ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
+    ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.
+    ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
     """
 
     typed_parameters: int = 0
@@ -57,6 +59,8 @@ class Coverage:
     unjudged_axes: tuple[str, ...] = ()
     own_data: tuple[OwnData, ...] = ()
     unjudged_gradients: tuple[UnjudgedGradients, ...] = ()
+    says_types: bool = False
+    refused_globally: tuple[str, ...] = ()
 
     @property
     def untyped(self) -> str:
@@ -91,6 +95,8 @@ class Coverage:
         elif self.is_data_assumed:
             args = " and ".join(dict.fromkeys(one.what for one in self.own_data if not one.said))
             yield f"whether each rank has data of its own: nothing says so of argument {args}"
+        for refused in self.refused_globally:
+            yield f"what one device would compute, where --global finds that {refused}"
 
     @property
     def is_data_assumed(self) -> bool:
@@ -127,6 +133,7 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         unjudged_axes=tuple(dict.fromkeys(axis for each in coverages.values() for axis in each.unjudged_axes)),
         own_data=tuple(dict.fromkeys(_compared({rank: each.own_data for rank, each in coverages.items()}))),
         unjudged_gradients=tuple(worst.values()),
+        says_types=any(each.says_types for each in coverages.values()),
     )
 
 

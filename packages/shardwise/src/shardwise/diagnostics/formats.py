@@ -261,6 +261,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
                 for one in coverage.get("own_data", ())
             ),
             unjudged_gradients=tuple(UnjudgedGradients(**one) for one in coverage.get("unjudged_gradients", ())),
+            refused_globally=tuple(coverage.get("refused_globally", ())),
         ),
         record=None if data.get("record") is None else _read_record(data["record"]),
         ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),

@@ -24,7 +24,6 @@ from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import (
     FLEX_DEVICE,
     MODULE_OF_FACTORIES,
-    RUN_BACKWARD,
     SYNCED_BATCH_NORM_DEVICE,
     factories,
     fake_tensor_mode,
@@ -35,6 +34,7 @@ from shardwise.interop.torch_compat import (
 from . import synced_batch_norm
 from .accelerator_seeds import AcceleratorSeeds
 from .attribute_patch import patched
+from .backward_modes import on_in_backward
 from .cuda_stand_ins import (
     Generator,
     accelerator_stand_ins,
@@ -62,24 +62,10 @@ def accelerator_redirected(target: Target, local_rank: int, local_size: int) -> 
             stack.enter_context(patched(owner, name, value))
         stack.enter_context(when_loaded(FSDP1, lambda module: _redirect_fsdp1(stack, module, target)))
         stack.enter_context(patched(torch.utils, "swap_tensors", _swap_fakes(redirect, torch.utils.swap_tensors)))
-        owner, name = RUN_BACKWARD.owner(), RUN_BACKWARD.attribute
-        stack.enter_context(patched(owner, name, _redirected_backward(redirect, vars(owner)[name])))
+        stack.enter_context(on_in_backward(redirect))
         stack.enter_context(patched(threading.Thread, "start", _redirected_start(redirect, threading.Thread.start)))
         stack.enter_context(redirect)
         yield
-
-
-def _redirected_backward(redirect: Redirect, run: Callable[..., object]) -> Callable[..., object]:
-    """The backward pass with ``redirect`` on: torch takes it off for the call of ``backward``, and what the backward of
-    a Python function makes would be made where it says.
-    """
-
-    @functools.wraps(run)
-    def run_backward(*args: object, **options: object) -> object:
-        with redirect:
-            return run(*args, **options)
-
-    return run_backward
 
 
 def _redirected_start(redirect: Redirect, start: Callable[[threading.Thread], None]) -> Callable[..., None]:
@@ -97,6 +83,15 @@ def _redirected_start(redirect: Redirect, start: Callable[[threading.Thread], No
         start(self)
 
     return start_redirected
+
+
+@contextlib.contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Inside the ``with`` block the program runs as it is written, also on accelerators that are there."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in _as_written():
+            stack.enter_context(patched(owner, name, value))
+        yield
 
 
 class Redirect(TorchFunctionMode):
@@ -162,8 +157,8 @@ def _replacements(target: Target, local_rank: int, seeds: AcceleratorSeeds) -> I
     yield torch, "Generator", Generator
     yield torch, "load", _loading(torch.load, target)
     yield FLEX_DEVICE.owner(), FLEX_DEVICE.attribute, lambda query, key, value: None
-    yield torch, "compile", _no_compilation
-    yield torch.nn.Module, "compile", lambda module, *args, **options: None
+    yield from _as_written()
+    yield torch.amp.GradScaler, "__init__", _scaling_on(torch.amp.GradScaler.__init__, target)
     for owner in (torch.autocast, DeviceMesh):
         yield owner, "__init__", _without_accelerator(owner.__init__, 1, Target(), keyword="device_type")
     parallel = torch.nn.parallel.DistributedDataParallel
@@ -174,6 +169,12 @@ def _replacements(target: Target, local_rank: int, seeds: AcceleratorSeeds) -> I
         DataLoader.__init__, num_workers=0, prefetch_factor=None, persistent_workers=False, pin_memory=False,
         timeout=0, multiprocessing_context=None,
     )  # fmt: skip
+
+
+def _as_written() -> Iterator[tuple[object, str, object]]:
+    """Stand-ins for what compiles: what is checked or recorded, and how, is not for Dynamo to see."""
+    yield torch, "compile", _no_compilation
+    yield torch.nn.Module, "compile", lambda module, *args, **options: None
 
 
 def _without_accelerator(
@@ -190,6 +191,16 @@ def _without_accelerator(
         return original(*args, **options)
 
     return redirected
+
+
+def _scaling_on(original: Callable[..., None], target: Target) -> Callable[..., None]:
+    """``GradScaler.__init__`` for the target: a scaler for GPUs, which is the default, does nothing without one."""
+
+    @functools.wraps(original)
+    def init(self: object, device: object = "cuda", *args: object, **options: object) -> None:
+        original(self, target.device if is_accelerator(device) else device, *args, **options)
+
+    return init
 
 
 def _redirect_fsdp1(stack: contextlib.ExitStack, module: ModuleType, target: Target) -> None:

@@ -43,7 +43,7 @@ def wrong_derivative_of(runs: FunctionRuns, values: Sequence[torch.Tensor]) -> W
 
     Errors: NotRun.
     """
-    exact = [value.detach().to(torch.float64) for value in values]
+    exact = [value.detach().to("cpu", torch.float64) for value in values]
     for attempt in range(_TRIES):
         noise = torch.Generator().manual_seed(attempt)
         at = [x + attempt * 1e-2 * _scale(x) * _normal(x, noise) for x in exact]  # away from zeros that are no chance

@@ -1,7 +1,8 @@
 """An autograd function on simulated ranks: what its forward and its backward compute there, for chosen values.
 
-Floating-point operands are float64 where the function takes that. Only what the function itself does is seen: its
-backward is called as autograd would call it, without the rest of a graph.
+Floating-point operands are float64 where the function takes that, and lie on the device of the program's; what is asked
+and answered lies on the CPU. Only what the function itself does is seen: its backward is called as autograd would call
+it, without the rest of a graph.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class FunctionRuns:
                     for at, value in enumerate(args)
                 ]
             given = [
-                value.to(self._dtype_of(at)).clone() for at, value in zip(self.operands, values(rank), strict=True)
+                value.to(self._device_of(at), self._dtype_of(at), copy=True)
+                for at, value in zip(self.operands, values(rank), strict=True)
             ]
             held.append([value for value in args if not isinstance(value, torch.Tensor)])
             with torch.enable_grad():
@@ -166,16 +168,16 @@ class FunctionRuns:
             results = _floats(made)
             marks[rank] = replay.issued_now
             node = next((one.grad_fn for one in results if one.grad_fn is not None), None)
+            kept = tuple(map(_answer, results))
             if cotangents is None or node is None:
-                return RankPoint(tuple(one.detach().clone() for one in results))
-            kept = tuple(one.detach().clone() for one in results)
-            wanted = dict(zip(map(id, results), cotangents(rank, results), strict=True))
+                return RankPoint(kept)
+            wanted = dict(zip(map(id, results), cotangents(rank, kept), strict=True))
             leaves = made if isinstance(made, tuple) else (made,)
             with torch.no_grad():
                 back: Any = node.apply(*(_cotangent(leaf, wanted) for leaf in leaves))  # type: ignore[attr-defined]
             back = back if isinstance(back, tuple) else (back,)
             grads = [back[at] if at < len(back) else None for at in self.operands]
-            return RankPoint(kept, tuple(None if grad is None else grad.detach().clone() for grad in grads))
+            return RankPoint(kept, tuple(None if grad is None else _answer(grad) for grad in grads))
 
         replay = Replay(run, self.rank, ranks, self.codes, alone=alone)
         try:
@@ -201,6 +203,10 @@ class FunctionRuns:
         names = [one.name for one in forward_parameters(self.cls)]
         return [names[at] if at < len(names) else f"argument {at}" for at in range(len(self.args))]
 
+    def _device_of(self, at: int) -> torch.device:
+        operand: Any = self.args[at]
+        return torch.device("cpu") if operand.is_meta else operand.device
+
     def _dtype_of(self, at: int) -> torch.dtype:
         operand: Any = self.args[at]
         return self.dtype or operand.dtype
@@ -222,10 +228,15 @@ def _own(leaf: object) -> object:
         raise NotRun(f"an argument cannot be copied: {error}") from None
 
 
+def _answer(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().to("cpu", copy=True)
+
+
 def _cotangent(leaf: object, wanted: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
     if not isinstance(leaf, torch.Tensor):
         return None
-    return wanted.get(id(leaf), torch.zeros_like(leaf))
+    given = wanted.get(id(leaf))
+    return torch.zeros_like(leaf) if given is None else given.to(leaf.device)
 
 
 def _is_marking(x: object, may_mark_all: bool) -> TypeGuard[torch.Tensor]:

@@ -25,6 +25,7 @@ import torch
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.printing.quantities import byte_count
 from shardwise.diagnostics.source import add_internal_prefix
+from shardwise.host.devices import nothing_compiled
 from shardwise.host.launcher import LaunchedRank, without_launcher
 from shardwise.interop.torch_compat import groups_watched
 from shardwise.mesh.made_groups import axes_of_groups
@@ -47,7 +48,7 @@ from .records.subject import Subject
 from .runs.crash import crash_among
 from .runs.one_rank import merged_types, record_run, shown_mesh, with_derivatives
 from .runs.processes import free_port
-from .runs.second_run import Attempt, Command, DrawnData, answer_with, forget_drawn, together
+from .runs.second_run import Attempt, Command, DrawnData, answer_with, forget_drawn, is_second, together
 from .runs.warming import warm_up
 from .text import Verdict
 
@@ -230,7 +231,7 @@ class Launched:
         place = self.me.rank, self.me.size
         shown = shown_mesh(sizes) if self.mesh else ""
         groups: list[tuple[int, ...]] = []
-        with groups_watched(groups.append):
+        with groups_watched(groups.append), nothing_compiled():
             came = record_run(program, world, self.options, recorder, place=place, name=str(self.subject), mesh=shown)
         made = next((mesh for mesh in meshes if math.prod(mesh.values()) == self.me.size), None)
         return came, made or axes_of_groups(groups, self.me.size) or None
@@ -270,15 +271,15 @@ def verdict_on(subject: Subject, options: VerifyOptions, launched: LaunchedRuns)
     *ranks, alone = launched.runs
     numbers = with_notes(compare(ranks, alone, rtol=options.rtol, mesh=launched.mesh), ranks, alone)
     if options.feed:
-        numbers = with_feed(numbers, ranks, alone)
+        numbers = with_feed(numbers, ranks, alone, asked=not is_second())
     types = with_derivatives(merged_types([run.types for run in ranks]), alone.types)
     return Verdict(str(subject), shown, types, numbers)
 
 
 def needs_drawn(runs: LaunchedRuns, verdict: Verdict) -> bool:
-    """Whether the two runs part and nothing else is found, which may be for what each rank draws."""
+    """Whether the two runs part, which may be for what each rank draws: what is found beside it says less."""
     numbers = verdict.numbers
-    if numbers is None or numbers.parting is None or numbers.disagreements or runs.last:
+    if numbers is None or numbers.parting is None or runs.last:
         return False
     return numbers.parting.key.kind in ("drawn", "input") or any(run.batches.iterated for run in runs.runs[:-1])
 

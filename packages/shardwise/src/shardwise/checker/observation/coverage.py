@@ -48,6 +48,7 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
             unjudged_gradients=tuple(
                 UnjudgedGradients(repr(axis), *counts) for axis, counts in gradients if axis not in unjudged
             ),
+            says_types=session.says_types,
         )
         tell(coverage)
 

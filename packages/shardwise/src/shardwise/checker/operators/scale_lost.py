@@ -28,6 +28,8 @@ from ..state.session import CheckSession
 
 _MARK = "shardwise"
 """The entry of a node's metadata: the axes along which the scale is lost in it, and where."""
+SCALE_OVER = "the scale over "
+"""How what is listed as lost begins."""
 _CURVED = frozenset(name.replace("_", "") for name in NOT_HOMOGENEOUS)
 
 
@@ -139,4 +141,4 @@ def _list(session: CheckSession, of: str, axes: Iterable[MeshAxis]) -> None:
                 session.scale_told.add((axis, site))
                 lost.setdefault(site, []).append(axis_text(axis))
     for site, names in lost.items():
-        session.lose(f"the scale over {' and '.join(names)} of {of}, by a factor of unknown origin", site)
+        session.lose(f"{SCALE_OVER}{' and '.join(names)} of {of}, by a factor of unknown origin", site)

@@ -34,12 +34,13 @@ def _install(patches: Patches) -> None:
 def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, object]) -> None:
     outer.is_new(module)
     session = checking_session()
-    if session is None or not (session.observe and session.local and session.averaged) or module not in outer:
+    if session is None or not (session.observe and session.averaged) or module not in outer:
         return
     if next(module.parameters(), None) is not None:
         if session.data is not None:
             session.data.called(session, module, args)
-        inputs.type_data(session, tree_leaves(dict(args)))
+        if session.local:  # V would say with global types that a dim is sharded, and not which
+            inputs.type_data(session, tree_leaves(dict(args)))
 
 
 def _wrap_making(plain: Callable[..., object]) -> object:

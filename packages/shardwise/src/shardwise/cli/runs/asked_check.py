@@ -224,6 +224,10 @@ class AskedCheck:
         """On ranks that are imagined, in this process."""
         options = self._check_options()
         result, traces = self._checked(options)
+        from .global_opinion import asks_global_types, with_global_types
+
+        if asks_global_types(result, options):
+            result = with_global_types(self.program, options, result)
         if self.schedule is not None:
             from .schedule import write_schedule
 

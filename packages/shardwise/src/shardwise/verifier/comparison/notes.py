@@ -90,16 +90,18 @@ def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
     )
 
 
-def with_feed(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+def with_feed(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun, *, asked: bool = True) -> Numbers:
     """``numbers`` with what the one rank was given: batches of DataLoaders, and random numbers.
 
     Ranks that draw the same batches and hold replicas are no data parallelism: one of them would do. Random numbers
     are given in the order of ranks, which need not be that of their parts: where the first loss does not agree, what
-    differs is a question.
+    differs is a question. ``asked``: by the user, who is told too that there was nothing to give.
     """
     batches = [run.batches for run in ranks]
     count, drawn = sum(map(len, batches[0].drawn.values())), alone.drawn_together
     if not count and not drawn:
+        if not asked:
+            return numbers
         return replace(numbers, notes=(*numbers.notes, "--feed has fed nothing: no DataLoader was iterated"))
     given = [f"{count} batches"] * bool(count) + [counted(drawn, "random draw")] * bool(drawn)
     said = f"one rank was given what all ranks drew together: {' and '.join(given)}"

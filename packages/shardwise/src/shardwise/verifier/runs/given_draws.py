@@ -33,10 +33,12 @@ class GivenDraws:
         kwargs: Mapping[str, object],
         result: object,
         generator: torch.Generator,
+        *,
+        again: bool = False,
     ) -> object | None:
         """What replaces ``result``, which the call has drawn; None if nothing does: then the runs part here.
 
-        What writes in place writes once more.
+        What writes in place writes once more. ``again``: it was drawn before, and is not counted.
         """
         known = [rank[draw.key] for rank in self._ranks if draw.key in rank]
         if not known or len(known) < len(self._ranks):
@@ -67,7 +69,7 @@ class GivenDraws:
             with no_torch_function():
                 generator.set_state(after)
         together = result if args and result is args[0] else _joined(made, result)
-        self.count += together is not None and len(pieces) > 1
+        self.count += together is not None and len(pieces) > 1 and not again
         return together
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import user_location
 from shardwise.host.redirected_calls import is_accelerator
 from shardwise.interop.calls.op_names import op_name
-from shardwise.interop.running.recording import Recorder, has_values
+from shardwise.interop.running.recording import Draw, Recorder, has_values
 from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_tensor, own_piece
@@ -46,9 +47,13 @@ class RandomDraws:
         self._recorder, self._kept, self._given = recorder, kept, given
         self._on_cpu: dict[torch.Generator, torch.Generator] = {}
         """For each generator of an accelerator one that is seeded alike."""
+        self._drawn: dict[object, Draw] = {}
+        """What each call has drawn, by the state that it found."""
 
-    def draw(self, func: Called, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        """``func(*args, **kwargs)``, which may draw."""
+    def draw(
+        self, func: Called, args: Sequence[object], kwargs: Mapping[str, object], *, again: bool = False
+    ) -> object:
+        """``func(*args, **kwargs)``, which may draw. ``again``: it repeats what forward has drawn, if that is known."""
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)]
         asked = given[0] if given else torch.default_generator
         generator = self._of_the_cpu(asked)
@@ -63,14 +68,21 @@ class RandomDraws:
         if not torch.equal(before, _state(generator)):
             shaped = next((x for x in (result, *args) if isinstance(x, torch.Tensor)), None)
             shape = () if shaped is None else tuple(shaped.shape)
-            seeded = generator.initial_seed() != UNSEEDED
-            draw = self._recorder.drawn(user_location(), op_name(func).shown, digest_of(before), shape, seeded)
-            if self._kept is not None:
+            state = digest_of(before)
+            place = (op_name(func).shown, state, shape)
+            if not again:
+                seeded = generator.initial_seed() != UNSEEDED
+                self._drawn[place] = self._recorder.drawn(user_location(), place[0], state, shape, seeded)
+            draw = self._drawn.get(place)
+            if draw is None:
+                return result
+            if self._kept is not None and not again:
                 self._kept.keep(draw.key, RankDraw(before, shape))
             if self._given is not None and _name(func) not in OF_VALUES and not kwargs.get("inplace"):
-                together = self._given.draw(draw, func, args, kwargs, result, generator)
+                together = self._given.draw(draw, func, args, kwargs, result, generator, again=again)
                 if together is not None:
-                    self._recorder.was_given(draw)
+                    if not again:
+                        self._recorder.was_given(draw)
                     return together
         return result
 
@@ -120,6 +132,20 @@ class RandomDraws:
             known = self._on_cpu[generator] = torch.Generator()
             known.manual_seed(generator.initial_seed())
         return known
+
+
+class Redrawing(TorchFunctionMode):
+    """On in backward, where activation checkpointing computes once more what ``draws`` has seen in forward."""
+
+    def __init__(self, draws: RandomDraws) -> None:
+        super().__init__()
+        self._draws = draws
+
+    def __torch_function__(
+        self, func: Called, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
+        kwargs = kwargs or {}
+        return self._draws.draw(func, args, kwargs, again=True) if is_random(func) else func(*args, **kwargs)
 
 
 _random: dict[Any, bool] = {}

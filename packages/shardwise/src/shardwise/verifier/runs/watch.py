@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from shardwise.checker.gradients.autograd_graph import leaves_of
 from shardwise.diagnostics.source import user_location
+from shardwise.host.backward_modes import on_in_backward
 from shardwise.host.module_calls import telling_calls
 from shardwise.interop.autograd.loss_divisor import divisor_of
 from shardwise.interop.calls.op_names import op_name
@@ -41,7 +42,7 @@ from ..records.naming import Names
 from .clip_factors import clip_factor
 from .feeding import Feeding
 from .perturbation import Perturbation
-from .random_draws import RandomDraws, is_random
+from .random_draws import RandomDraws, Redrawing, is_random
 from .read_sums import ReadSums
 from .steps import OptimizerSteps
 from .used_data import UsedData
@@ -97,9 +98,9 @@ def watching(
                 handles += (register_module_forward_hook(functools.partial(_outputs, recorder, names, told, feeding)),)
             if sites is not None:
                 handles += sites.watch()
-            with outliving_collectives(
-                _Watch(recorder, every, alone, steps, perturbation, used, draws or RandomDraws(recorder), made)
-            ):
+            draws = draws or RandomDraws(recorder)
+            watch = _Watch(recorder, every, alone, steps, perturbation, used, draws, made)
+            with on_in_backward(Redrawing(draws)), outliving_collectives(watch):
                 yield
         finally:
             for handle in handles:

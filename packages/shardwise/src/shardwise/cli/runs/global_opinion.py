@@ -1,0 +1,72 @@
+"""What do global types say of a program that writes no types and is clean with local ones?
+
+Local types know no scale of a mean of what varies, nor what an operator does along a dim that is sharded. Where a
+sampler has dealt out the batches, their dims are known all the same; so the program runs once more, in a new process,
+with global types. A gradient that they find on another scale is a finding. What else they refuse may be meant, as the
+statistics of a rank's own batch are: it is not judged.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+
+from shardwise.checker.operators.scale_lost import SCALE_OVER
+from shardwise.diagnostics.finding import Finding, absolute_root, location_text
+from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.program import Program
+from shardwise.host.worker_pool import worker_pool
+
+from .progress import progress
+from .run import CheckOptions, check_program
+
+OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
+SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
+
+
+def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
+    """Whether a clean ``result`` rests on local types alone, though more is known of the data."""
+    coverage = result.coverage
+    return (
+        options.local
+        and options.observe
+        and options.launched is None
+        and result.exit_code is ExitCode.CLEAN
+        and bool(coverage.own_data)
+        and all(one.said for one in coverage.own_data)
+        and not coverage.says_types
+    )
+
+
+def with_global_types(program: Program, options: CheckOptions, result: RunResult) -> RunResult:
+    """``result``, and what a run with global types adds to it; as it is if there can be no such run."""
+    own = replace(options, local=False, plain_progress=False, trace=False, record=False)
+    with worker_pool(1, "spawn", _be_silent) as pool:
+        asked = pool.submit(check_program, program, own)
+        with progress(lambda: "once more, with global types", plain=options.plain_progress):
+            try:
+                second = asked.result()
+            except (BrokenProcessPool, RuntimeError):
+                return result
+    if second.stopped is not None:
+        return result
+    of_scale = [replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE]
+    refused = [] if of_scale else [_sentence(one, absolute_root(None)) for one in second.errors]
+    coverage = replace(result.coverage, refused_globally=tuple(dict.fromkeys(refused)))
+    known = {(one.what, one.location) for one in result.lost}
+    lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
+    return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)
+
+
+def _sentence(finding: Finding, root: str) -> str:
+    location = finding.location
+    where = "" if location is None else f", {location_text(location, root)}"
+    return f"{finding.message} ({finding.code}{where})"
+
+
+def _be_silent() -> None:
+    """What the program prints it has printed before."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
