@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shardwise.host.attribute_patch import patched
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import DispatchMode, tree_leaves
 
 BEGINS_FROM = {"backward": (1, "grad_tensors"), "grad": (2, "grad_outputs")}
@@ -62,9 +63,15 @@ class _Followed(DispatchMode):  # type: ignore[no-untyped-call]
         self._sent: set[int] = set()
         self._in_backward = False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         known = {id(x.untyped_storage()) for x in _tensors((args, kwargs))}
-        result = func(*args, **kwargs or {})
+        result = func(*args, **(kwargs or {}))
         if func is torch.ops.c10d.send.default:
             self._sent |= {at for x in _tensors(args) if (at := self._number(x)) is not None}
         for x in _tensors(result):
@@ -75,11 +82,11 @@ class _Followed(DispatchMode):  # type: ignore[no-untyped-call]
     def alive(self) -> dict[int, int]:
         return {at: storage.nbytes() for at, held in enumerate(self._storages) if (storage := held()) is not None}
 
-    def around(self, name: str) -> Callable[..., Any]:
+    def around(self, name: str) -> Callable[..., object]:
         """The function of ``torch.autograd`` of this name, which notes what there is when it begins and ends."""
         function, (position, keyword) = getattr(torch.autograd, name), BEGINS_FROM[name]
 
-        def backward(*args: Any, **kwargs: Any) -> Any:
+        def backward(*args: object, **kwargs: object) -> object:
             given = args[position] if len(args) > position else kwargs.get(keyword)
             beginning = {self._number(x) for x in _tensors(given)}
             alive = self.alive()
@@ -108,5 +115,5 @@ class _Followed(DispatchMode):  # type: ignore[no-untyped-call]
         return at if at is not None and self._storages[at]() is storage else None
 
 
-def _tensors(values: Any) -> list[Tensor]:
+def _tensors(values: object) -> list[Tensor]:
     return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
