@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import shardwise as spmd
-from shardwise import R, S
+from shardwise import R, S, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 
@@ -26,6 +26,16 @@ def by_data() -> tuple[Tensor, list[nn.Parameter]]:
         part = flat[4 * number : 4 * number + 4]
         part.copy_(parameter.detach().flatten())
         parameter.data = part.view(2, 2)
+    return flat, parameters
+
+
+def by_empty_views() -> tuple[Tensor, list[nn.Parameter]]:
+    flat = torch.empty(8)
+    parameters = [nn.Parameter(torch.rand(2, 2)) for _ in range(2)]
+    for parameter, part in zip(parameters, flat.split(4), strict=True):
+        spmd.assert_type(parameter, {"tp": R})
+        part.copy_(parameter.detach().flatten())
+        parameter.data = part.view_as(parameter)
     return flat, parameters
 
 
@@ -64,14 +74,47 @@ def findings(memory: Callable[[], tuple[Tensor, list[nn.Parameter]]], gather: Ga
 
 
 @pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("memory", [by_data, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("memory", [by_data, by_empty_views, by_views], ids=lambda memory: memory.__name__)
 @pytest.mark.parametrize("gather", RIGHT.values(), ids=RIGHT)
 def test_parts_that_are_gathered_are_no_mistake(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
     assert findings(memory, gather, local) == []
 
 
 @pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("memory", [by_data, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("memory", [by_data, by_empty_views, by_views], ids=lambda memory: memory.__name__)
 @pytest.mark.parametrize("gather", WRONG.values(), ids=WRONG)
 def test_parts_that_are_not_are_a_finding(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
     assert findings(memory, gather, local) == ["SW120"]
+
+
+FILLED = {"zeros": torch.zeros, "nothing": torch.empty}
+
+
+@pytest.mark.parametrize("made", FILLED.values(), ids=FILLED)
+def test_memory_is_what_is_written_into_its_parts(tp_mesh: Any, made: Any) -> None:
+    equal, own = torch.rand(4), torch.rand(4)
+    with checking():
+        spmd.assert_type(equal, {"tp": R})
+        spmd.assert_type(own, {"tp": V})
+        for first, second, expected in ((equal, equal, R), (equal, own, V), (own, equal, V)):
+            memory = made(8)
+            for part, written in zip(memory.split(4), (first, second), strict=True):
+                part.copy_(written)
+            spmd.assert_type(memory * 1, {"tp": expected})
+            spmd.assert_type(memory[4:] * 1, {"tp": expected})
+
+
+@pytest.mark.parametrize("made", FILLED.values(), ids=FILLED)
+def test_a_part_that_is_cut_out_after_a_write_has_a_type_of_its_own(tp_mesh: Any, made: Any) -> None:
+    """What was written before says nothing of it, and what is written later, elsewhere, changes nothing."""
+    equal = torch.rand(8)
+    with checking():
+        spmd.assert_type(equal, {"tp": R})
+        memory = made(8)
+        memory[:8].copy_(equal)
+        own = memory.chunk(4)[dist.get_rank()]
+        spmd.assert_type(own * 1, {"tp": V})
+        memory[:2].copy_(equal[:2])
+        spmd.assert_type(own * 1, {"tp": V})
+        with pytest.raises(spmd.SpmdTypeError):
+            spmd.assert_type(own * 1, {"tp": R})

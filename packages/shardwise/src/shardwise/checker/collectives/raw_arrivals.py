@@ -10,11 +10,10 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import beginning
-from shardwise.interop.tensors.memory_pieces import Piece
+from shardwise.interop.tensors.memory_pieces import Piece, laid_into
 from shardwise.interop.tensors.tagging import (
     Origin,
     is_pieced,
-    laid_into,
     local_type,
     pieces_of,
     set_part,

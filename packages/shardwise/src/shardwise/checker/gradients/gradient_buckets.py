@@ -14,8 +14,8 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
-from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type
-from shardwise.interop.tensors.tagging import Tag, alias, laid_into, set_pieces, set_tag, tag_of, type_of
+from shardwise.interop.tensors.memory_pieces import joined_placement, joined_type, laid_into
+from shardwise.interop.tensors.tagging import Tag, alias, set_pieces, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function, same_memory
 from shardwise.types.placement import UNKNOWN

@@ -14,12 +14,11 @@ import torch
 
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
-from shardwise.interop.tensors.memory_pieces import Piece, joined_type
+from shardwise.interop.tensors.memory_pieces import Piece, joined_type, laid_into
 from shardwise.interop.tensors.tagging import (
     Tag,
     adopt_memory,
     is_pieced,
-    laid_into,
     local_type,
     replace_pieces,
     set_pieces,

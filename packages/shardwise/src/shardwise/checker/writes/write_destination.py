@@ -20,7 +20,15 @@ from shardwise.interop.autograd.gradient_origin import beginning, gradient_origi
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.fixes.writes import equal_before_write, made_anew
 from shardwise.interop.running.session import Session
-from shardwise.interop.tensors.tagging import Provenance, forget_memory, set_part, set_type, tag_of, type_of
+from shardwise.interop.tensors.tagging import (
+    Provenance,
+    alias,
+    forget_memory,
+    set_part,
+    set_type,
+    tag_of,
+    type_of,
+)
 from shardwise.interop.torch_compat import base_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
@@ -53,6 +61,7 @@ def settle(
     for number, tensor in enumerate(many):
         result = results[number] if number < len(results) else result
         if isinstance(tensor, torch.Tensor):
+            _join_memory(tensor)
             before = type_of(tensor)
             whole = (
                 summed_by_hand(session, tensor, result)
@@ -128,6 +137,16 @@ def write(
             set_part(tensor, type, tag.origin)
         elif type_of(tensor) is not type:
             set_type(tensor, type, inherit(tensor, origin), whole=not is_part(tensor))
+
+
+def _join_memory(tensor: torch.Tensor) -> None:
+    """``tensor`` may be a view that was made of memory into which nobody had written, so that it has no type yet."""
+    if tag_of(tensor) is not None:
+        return
+    base = base_of(tensor)
+    memory = None if base is None else tag_of(base)
+    if memory is not None and (memory.cell is not None or memory.type.ground is Ground.EMPTY):
+        alias(tensor, base, type_of(base).with_spec(None), None)
 
 
 def is_part(tensor: torch.Tensor) -> bool:

@@ -187,3 +187,24 @@ def joined_placement(places: Sequence[Placement]) -> Placement:
     if all(place.is_equal for place in places):
         return R
     return V if all(place.is_varying or place.is_equal for place in places) else UNKNOWN
+
+
+def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
+    """``pieces``, which lie one after the other in the order of a tensor's elements, as the pieces of memory of ``x``.
+
+    It may have elements of another size.
+    """
+    region = region_of(x)
+    assert region is not None, "only what has memory is written into"
+    with no_torch_function():
+        item = x.element_size()
+    laid, at = [], 0
+    for piece in pieces:
+        length = (piece.stop - piece.start) // piece.itemsize * item
+        done = 0
+        for start, stop in region.part(at, at + length):
+            content = piece.content if piece.content is None else piece.content.after(done // item)
+            laid.append(Piece(start, stop, piece.type, piece.origin, content, item))
+            done += stop - start
+        at += length
+    return laid

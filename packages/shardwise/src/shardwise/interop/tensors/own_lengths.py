@@ -45,4 +45,4 @@ def forget_lengths(x: object) -> None:
     """No dim of ``x`` counts as one of an ``OwnLength`` from here on."""
     tag = tag_of(x)
     if isinstance(tag, RaggedTag):
-        set_tag(x, Tag(tag.type, tag.origin, tag.cell))
+        set_tag(x, Tag(tag.own_type, tag.origin, tag.cell))

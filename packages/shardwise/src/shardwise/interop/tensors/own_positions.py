@@ -49,7 +49,7 @@ def mark_moved(x: object, moved: OwnPositions, *, rows: bool) -> None:
     """``x`` has such positions, or what is looked up by them; it keeps its type."""
     tag = tag_of(x)
     if tag is not None and tag.__class__ in (Tag, MovedTag):
-        set_tag(x, MovedTag(tag.type, tag.origin, tag.cell, moved, rows=rows))
+        set_tag(x, MovedTag(tag.own_type, tag.origin, tag.cell, moved, rows=rows))
 
 
 def moved_rows(x: object) -> OwnPositions | None:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from shardwise.diagnostics.source import Site
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import Placement
@@ -20,7 +18,7 @@ from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
 from ..torch_compat import base_of, no_torch_function, storage_of
-from .memory_pieces import MemoryPieces, Piece, joined_type, region_of
+from .memory_pieces import MemoryPieces, Piece, joined_type, laid_into, region_of
 from .plain_types import from_plain, to_plain
 from .reordered import reordered_along
 
@@ -49,13 +47,16 @@ class Origin:
 Provenance = Origin | tuple[Origin | None, ...] | None
 """Where a type came from: all of it, or each axis."""
 
-_WRITTEN = {Ground.ZERO: 0, Ground.UNIFORM: 1, Ground.CONSTANT: 2, Ground.ABSENT: 3}
+_WRITTEN = {Ground.EMPTY: 0, Ground.ZERO: 1, Ground.UNIFORM: 2, Ground.CONSTANT: 3, Ground.ABSENT: 4}
 """What memory may hold, from the least to the most; a write through a view can only add to it."""
 
 
 class Writes:
     """What in-place writes have changed of memory.
 
+    Each entry has the number of the write that it is of: a view that was made after it has a type of its own.
+
+    ``count``    of writes.
     ``retyped``  local types.
     ``rescaled`` exponents of the scale, by axis.
     ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
@@ -63,14 +64,15 @@ class Writes:
     ``origins``  where what is ``retyped`` came from.
     """
 
-    __slots__ = ("ground", "origins", "pieces", "rescaled", "retyped")
+    __slots__ = ("count", "ground", "origins", "pieces", "rescaled", "retyped")
 
     def __init__(self) -> None:
-        self.rescaled: dict[Any, Exponent] | None = None
-        self.retyped: dict[Any, Placement] | None = None
-        self.ground: Ground | None = None
+        self.count = 0
+        self.rescaled: dict[Any, tuple[int, Exponent]] = {}
+        self.retyped: dict[Any, tuple[int, Placement]] = {}
+        self.ground: tuple[int, Ground] | None = None
         self.pieces: MemoryPieces | None = None
-        self.origins: dict[Any, Origin | None] = {}
+        self.origins: dict[Any, tuple[int, Origin | None]] = {}
 
 
 class Cell:
@@ -93,15 +95,17 @@ class Tag:
 
     ``origin`` is one Origin for all axes, or a tuple aligned with ``type.axes``, or None. Read the type through
     ``current`` unless ``cell`` is None. A tag without a cell is immutable, and several tensors may carry the same one:
-    the checker hands an operand's tag on to the result rather than making a new one.
+    the checker hands an operand's tag on to the result rather than making a new one. ``since`` is how many writes into
+    the memory there had been when the tag was made: its type knows of them.
     """
 
-    __slots__ = ("cell", "origin", "type")
+    __slots__ = ("cell", "origin", "since", "type")
 
     def __init__(self, type: TensorType, origin: Provenance = None, cell: Cell | None = None) -> None:
         self.type = type
         self.origin = origin
         self.cell = cell
+        self.since = 0 if cell is None or cell.writes is None else cell.writes.count
 
     def current(self) -> TensorType:
         """The type now, with what in-place writes through views have changed; in pieces, that of the whole memory."""
@@ -110,17 +114,23 @@ class Tag:
             return self.type
         if writes.pieces is not None:
             return self.of_pieces(writes.pieces.pieces)
-        if writes.ground is Ground.UNKNOWN:
+        if writes.ground is not None and writes.ground[1] is Ground.UNKNOWN:
             return UNKNOWN_TYPE
-        if writes.retyped:
-            changes = {axis: place for axis, place in writes.retyped.items() if self.type.get(axis) is not place}
-            if changes:
-                self.type = self.type.with_placements(changes)
-        if writes.rescaled:
-            self.type = self.type.rescaled({axis: e for axis, e in writes.rescaled.items() if axis in self.type})
-        if writes.ground is not None and _is_more(writes.ground, self.type.ground):
-            self.type = self.type.with_ground(writes.ground)
+        if writes.count > self.since:
+            self._follow(writes)
         return self.type
+
+    def _follow(self, writes: Writes) -> None:
+        """Take over what has been written since the tag was made."""
+        retyped = {axis: place for axis, (at, place) in writes.retyped.items() if at > self.since}
+        changes = {axis: place for axis, place in retyped.items() if self.type.get(axis) is not place}
+        if changes:
+            self.type = self.type.with_placements(changes)
+        rescaled = {axis: e for axis, (at, e) in writes.rescaled.items() if at > self.since and axis in self.type}
+        if rescaled:
+            self.type = self.type.rescaled(rescaled)
+        if writes.ground is not None and writes.ground[0] > self.since and _is_more(writes.ground[1], self.type.ground):
+            self.type = self.type.with_ground(writes.ground[1])
 
     @property
     def pieces(self) -> MemoryPieces | None:
@@ -135,6 +145,11 @@ class Tag:
             return type
         return self.type.with_placements(dict(zip(type.axes, type.placements, strict=True))).with_scale(type.scale)
 
+    @property
+    def own_type(self) -> TensorType:
+        """The type now, without what is known of the memory piece by piece."""
+        return self.type if self.pieces is not None else self.current()
+
     def type_for(self, x: object) -> TensorType:
         """The type of ``x``, which carries this tag."""
         return self.current() if self.pieces is None else self.of_pieces(pieces_of(x, self))
@@ -142,8 +157,8 @@ class Tag:
     def origin_of(self, axis: object) -> Origin | None:
         """Where this tensor's placement on ``axis`` came from."""
         writes = None if self.cell is None else self.cell.writes
-        if writes is not None and axis in writes.origins:
-            return writes.origins[axis]
+        if writes is not None and axis in writes.origins and writes.origins[axis][0] > self.since:
+            return writes.origins[axis][1]
         if isinstance(self.origin, tuple):
             axes = self.type.axes
             return self.origin[axes.index(axis)] if axis in axes and axes.index(axis) < len(self.origin) else None
@@ -169,7 +184,7 @@ class Tag:
 
 
 def _is_more(ground: Ground, before: Ground) -> bool:
-    return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, 3)
+    return _WRITTEN.get(ground, -1) > _WRITTEN.get(before, _WRITTEN[Ground.ABSENT])
 
 
 def tag_of(x: object) -> Tag | None:
@@ -226,18 +241,20 @@ def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: b
         return
     before = tag.current()
     changed = {a: p for a, p in zip(type.axes, type.placements, strict=True) if before.get(a) is not p}
-    if changed:
-        writes, told = tag.cell.written(), Tag(type, origin)
-        writes.retyped = {**(writes.retyped or {}), **changed}
-        writes.origins.update({axis: told.origin_of(axis) for axis in changed})
     # Of an axis that was unknown the views have no scale yet, whatever it is.
     new = {axis for axis in changed if axis not in before or before.get(axis).is_unknown}
     rescaled = {axis: e for axis in type.axes if (e := type.exponent(axis)) != before.exponent(axis) or axis in new}
-    if rescaled:
-        writes = tag.cell.written()
-        writes.rescaled = {**(writes.rescaled or {}), **(rescaled if whole else dict.fromkeys(rescaled))}
-    if _is_more(type.ground, before.ground):
-        tag.cell.written().ground = type.ground
+    more = _is_more(type.ground, before.ground)
+    if changed or rescaled or more:
+        writes, told = tag.cell.written(), Tag(type, origin)
+        writes.count += 1
+        writes.retyped |= {axis: (writes.count, place) for axis, place in changed.items()}
+        writes.origins |= {axis: (writes.count, told.origin_of(axis)) for axis in changed}
+        first = before.ground is Ground.EMPTY  # nothing of any scale is beside it
+        writes.rescaled |= {axis: (writes.count, e if whole or first else None) for axis, e in rescaled.items()}
+        if more:
+            beside = first and not whole and type.ground is not Ground.ABSENT
+            writes.ground = writes.count, Ground.CONSTANT if beside else type.ground
     set_tag(x, tag.of_type(type, origin))
 
 
@@ -247,7 +264,7 @@ def forget_memory(x: object) -> None:
     if tag is None or tag.cell is None:
         set_tag(x, Tag(UNKNOWN_TYPE))
     elif tag.pieces is None:
-        tag.cell.written().ground = Ground.UNKNOWN
+        tag.cell.written().ground = 0, Ground.UNKNOWN
     else:
         set_part(x, UNKNOWN_TYPE, tag.origin)
 
@@ -264,7 +281,7 @@ def forget_storage(storage: object) -> bool:
     cell: Cell | None = getattr(storage, _CELL, None)
     if cell is not None:
         writes = cell.written()
-        writes.ground, writes.pieces = Ground.UNKNOWN, None
+        writes.ground, writes.pieces = (0, Ground.UNKNOWN), None
     return cell is not None
 
 
@@ -331,27 +348,6 @@ def replace_pieces(x: object, pieces: Sequence[Piece]) -> None:
     known = None if tag is None else tag.pieces
     if known is not None:
         known.put(pieces)
-
-
-def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
-    """``pieces``, which lie one after the other in the order of a tensor's elements, as the pieces of memory of ``x``.
-
-    It may have elements of another size.
-    """
-    region = region_of(x)
-    assert region is not None, "only what has memory is written into"
-    with no_torch_function():
-        item = x.element_size()
-    laid, at = [], 0
-    for piece in pieces:
-        length = (piece.stop - piece.start) // piece.itemsize * item
-        done = 0
-        for start, stop in region.part(at, at + length):
-            content = piece.content if piece.content is None else piece.content.after(done // item)
-            laid.append(Piece(start, stop, piece.type, piece.origin, content, item))
-            done += stop - start
-        at += length
-    return laid
 
 
 def local_type(type: TensorType) -> TensorType:
