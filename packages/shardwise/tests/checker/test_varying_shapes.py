@@ -96,7 +96,7 @@ def test_a_length_that_a_pending_sum_would_decide_is_an_error(tp_mesh: Any, name
 
 
 def test_a_mask_that_is_a_pending_sum_is_an_error(tp_mesh: Any) -> None:
-    mask = make("P", 4, dtype=torch.bool)
+    mask = make("P", 4, dtype=torch.uint8)
     with typecheck(), refused("SW114", "mask", "partial"):
         torch.ones(4)[mask]
 
