@@ -48,7 +48,11 @@ def program(name: str) -> RightProgram:
 
 def test_the_corpus_holds_the_zoo_and_the_gpt() -> None:
     found = {one.name: one.mesh for one in corpus()}
-    assert [name for name in found if not name.startswith("gpt")] == names()
+    gpt, between = ["gpt", "gpt_sequence_parallel"], "_between_ranks"
+    assert [name for name in found if not name.endswith(between)] == [*names(), *gpt]
+    assert {"ring_attention", "ring_attention_of_4", "pipeline_of_4", *gpt} <= {
+        name.removesuffix(between) for name in found
+    }
     assert found["tensor_parallel_2d"] == {"row": 2, "column": 2}
     assert program("gpt_sequence_parallel").program.arguments[-1] == "--sequence-parallel"
 

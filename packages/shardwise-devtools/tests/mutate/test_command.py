@@ -40,7 +40,7 @@ def test_mutants_are_listed_without_a_run() -> None:
     result = mutate(str(PROGRAM), *MESH, "--operator", "bias", "--list")
     assert result.exit_code == 0
     assert result.stdout == (
-        "tensor_parallel.py:36: bias\n"
+        "tensor_parallel.py:37: bias\n"
         '  - x.tokens + spmd.all_reduce(y, "tp", src=P, dst=I)\n'
         '  + spmd.all_reduce(x.tokens + y, "tp", src=P, dst=I)\n'
     )

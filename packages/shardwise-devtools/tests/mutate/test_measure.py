@@ -79,8 +79,8 @@ def test_a_forgotten_sum_is_wrong_and_rejected(judged: list[Judged]) -> None:
         assert all(said.findings for said in one.said)
 
 
-def test_a_number_that_depends_on_the_mesh_survives(judged: list[Judged]) -> None:
-    assert fates(judged, "get_world_size") == {("train.py:20", Fate.SURVIVED)}
+def test_a_number_that_depends_on_the_mesh_is_left_to_verify(judged: list[Judged]) -> None:
+    assert fates(judged, "get_world_size") == {("train.py:20", Fate.VERIFIED)}
 
 
 def test_a_change_that_is_the_same_on_one_device_is_harmless(judged: list[Judged]) -> None:

@@ -254,6 +254,23 @@ def test_tensors_of_torch_func():
     assert (batched, differentiated, outside) == ([(True, True)], [(False, True)], [False])
 
 
+def test_what_stands_behind_a_tensor_of_torch_func():
+    flowing, behind = [], []
+
+    def inside(x):
+        flowing.append(torch_compat.takes_gradient(x))
+        behind.append(torch_compat.within_transforms(x))
+        return x.sum()
+
+    plain, weight = torch.ones(2, 3), torch.ones(2, 3, requires_grad=True)
+    for x in (plain, weight):
+        torch.vmap(inside)(x)
+        assert behind[-1] is x
+        assert torch_compat.within_transforms(x) is x
+    assert flowing == [False, True]
+    assert (torch_compat.takes_gradient(plain), torch_compat.takes_gradient(weight)) == (False, True)
+
+
 def test_notes_for_the_compiler_are_arguments_of_higher_order_operators():
     known = set()
     for operator in (torch.ops.higher_order.scan, torch.ops.higher_order.map_impl):

@@ -15,6 +15,7 @@ from shardwise.interop.tensors.tagging import is_pieced, tag_of
 from shardwise.interop.tensors.zeros import is_zeros
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.tensor_type import TensorType, constant_type
 
 from ..call.arguments import Op, has_scalar, unwrap
@@ -88,7 +89,7 @@ class FirstCalls:
     ) -> object:
         op = self.op
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
-        if outcome.refusals and not op.in_place and (zeros := [value for value in values if is_zeros(value)]):
+        if outcome.refusals and not op.in_place and (zeros := _declared_zeros(operands, values, outcome)):
             judged = judge(session, op, args, kwargs, {id(value): constant_type((), zero=True) for value in zeros})
             if not judged[2].refusals:  # their type is no part of a key
                 key, (operands, values, outcome, blocked) = None, judged
@@ -191,6 +192,23 @@ def run(
     if traced:
         log_result(op.name, shown, result)
     return result
+
+
+def _declared_zeros(operands: Sequence[Bound], values: Sequence[object], outcome: Outcome) -> list[object]:
+    """Operands that are said to vary and are still the zeros that they were made as, where the call is refused for that
+    alone. What a gradient may flow into is a parameter that starts at zero.
+    """
+    if any(one.refusal.code != "SW110" for one in outcome.refusals):
+        return []
+    refused = [one.axis for one in outcome.refusals]
+    return [
+        value
+        for operand, value in zip(operands, values, strict=True)
+        if is_zeros(value)
+        and not operand.grad
+        and isinstance(operand.type, TensorType)
+        and all(operand.type.is_varying(axis) for axis in refused)
+    ]
 
 
 def _is_parameter(x: object) -> bool:

@@ -160,9 +160,12 @@ def _filled_by_whom_nobody_knows(draws: _Draws, template: TensorType, outcome: O
 def _drawn_by_whom_nobody_knows(session: CheckSession, draws: _Draws, outcome: Outcome, own: bool) -> Outcome:
     """Dropout of equal values in a program that says no types, or has given the default generators one seed on all
     ranks: as above, and of what follows nothing is known. ``own``: it is drawn from a generator of the program's.
+
+    Where several ranks are run, their generators are compared, which settles it.
     """
     apart = session.seeded_apart
-    if session.says_types and (own or apart is None):
+    compared = session.data is not None and session.data.compares
+    if session.says_types and (own or apart is None or compared):
         return outcome
     unsaid, rest = _unsaid(draws, outcome, apart or frozenset())
     if unsaid:

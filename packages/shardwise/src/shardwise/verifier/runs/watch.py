@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,14 +40,13 @@ from ..records.intervention import Intervention
 from ..records.naming import Names
 from .clip_factors import clip_factor
 from .feeding import Feeding
+from .made_tensors import is_made, note_made
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, Redrawing, is_random
 from .read_sums import ReadSums
 from .steps import OptimizerSteps
 from .used_data import UsedData
 
-Made = weakref.WeakValueDictionary[int, torch.Tensor]
-"""What modules have made, and what is computed of that or of anything with a gradient and has none itself, by id."""
 PENDING = "_c10d_functional."
 """Collectives whose results are not there before ``wait_tensor``."""
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -84,13 +82,12 @@ def watching(
     feeding = Feeding(changed) if changed is not None and changed.fed else None
     weights = changed.weights if alone and changed is not None else {}
     steps = OptimizerSteps(recorder, names, layouts, sites, perturbation, weights)
-    made: Made = weakref.WeakValueDictionary()
-    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps, made)):
+    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps)):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
             register_module_forward_hook(functools.partial(_evaluation, recorder, names)),
-            register_module_forward_hook(functools.partial(_note_made, names, made)),
+            register_module_forward_hook(functools.partial(_note_made, names)),
         )
         try:
             if every or modules or layouts:
@@ -99,7 +96,7 @@ def watching(
             if sites is not None:
                 handles += sites.watch()
             draws = draws or RandomDraws(recorder)
-            watch = _Watch(recorder, every, alone, steps, perturbation, used, draws, made)
+            watch = _Watch(recorder, every, alone, steps, perturbation, used, draws)
             with on_in_backward(Redrawing(draws)), outliving_collectives(watch):
                 yield
         finally:
@@ -108,9 +105,7 @@ def watching(
             steps.at_the_end()
 
 
-def _inputs(
-    names: Names, steps: OptimizerSteps, made: Made, module: torch.nn.Module, args: Mapping[str, object]
-) -> None:
+def _inputs(names: Names, steps: OptimizerSteps, module: torch.nn.Module, args: Mapping[str, object]) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
@@ -118,17 +113,17 @@ def _inputs(
     if torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in module.parameters()):
         steps.remember(module)
     for at, given in _leaves(args):
-        if is_dtensor(given) or given.requires_grad or (made.get(id(given)) is given and not steps.layouts):
+        if is_dtensor(given) or given.requires_grad or (is_made(given) and not steps.layouts):
             continue  # what has a gradient, or a module has made, is no data
         if is_told_by_no_one(given):
             steps.given(f"{at} of {_called(module)}", given)
 
 
-def _note_made(names: Names, made: Made, module: torch.nn.Module, args: tuple[object, ...], output: object) -> None:
+def _note_made(names: Names, module: torch.nn.Module, args: tuple[object, ...], output: object) -> None:
     """A module with parameters has made ``output``: it is no data where a loss or another module is given it."""
     if names.is_outermost(module) and next(module.parameters(), None) is not None:
         given = {id(leaf) for leaf in tree_leaves(args)}
-        made.update({id(x): x for x in tree_leaves(output) if isinstance(x, torch.Tensor) and id(x) not in given})
+        note_made(x for x in tree_leaves(output) if id(x) not in given)
 
 
 def _leaves(args: Mapping[Any, object], path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -201,10 +196,8 @@ class _Watch(TorchFunctionMode):
         perturbation: Perturbation | None,
         used: UsedData | None,
         draws: RandomDraws,
-        made: Made,
     ) -> None:
         super().__init__()
-        self.made = made
         self.used = used
         self.perturbation = perturbation
         self.steps = steps
@@ -265,11 +258,8 @@ class _Watch(TorchFunctionMode):
         results = result if isinstance(result, (list, tuple)) else (result,)
         with no_torch_function():
             new = [x for x in results if isinstance(x, torch.Tensor) and not x.requires_grad]
-            if new and any(self._is_made(x) for arg in args for x in _listed(arg)):
-                self.made.update({id(x): x for x in new})
-
-    def _is_made(self, x: object) -> bool:
-        return isinstance(x, torch.Tensor) and (x.requires_grad or self.made.get(id(x)) is x)
+            if new and any(_is_of_the_program(x) for arg in args for x in _listed(arg)):
+                note_made(new)
 
     def _result(self, func: object, args: Sequence[Any], result: object) -> None:
         """What an operation has made, if its type says anything; integers may tip over with the last bit of a float."""
@@ -310,6 +300,10 @@ class _Watch(TorchFunctionMode):
                         divisor = divisor_of(root) if of_its_own else None
                     if divisor is not None:
                         self.recorder.divisors[self.recorder.entries[-1].key] = divisor
+
+
+def _is_of_the_program(x: object) -> bool:
+    return isinstance(x, torch.Tensor) and (x.requires_grad or is_made(x))
 
 
 def _listed(given: object) -> Sequence[object]:
