@@ -6,11 +6,13 @@ Each counts once, however many tensors look at it. Numbers (a loss) are left out
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from shardwise.host.attribute_patch import patched
@@ -19,6 +21,9 @@ from shardwise.interop.torch_compat import DispatchMode, tree_leaves
 
 BEGINS_FROM = {"backward": (1, "grad_tensors"), "grad": (2, "grad_outputs")}
 """What starts a backward pass, and where each is given the gradient that it begins from."""
+
+LOOKS_EVERY_S, ALIKE = 0.002, 5
+"""A collective is over a moment before its thread gives up its tensors: so many looks have to agree."""
 
 
 class KeptMemory:
@@ -80,6 +85,15 @@ class _Followed(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def alive(self) -> dict[int, int]:
+        """Bytes of the storages that are there, once the threads of gloo have let go of what they have sent."""
+        found, alike = self._found(), 0
+        while dist.is_initialized() and dist.get_backend() == "gloo" and alike < ALIKE:
+            time.sleep(LOOKS_EVERY_S)
+            before, found = found, self._found()
+            alike = alike + 1 if found == before else 0
+        return found
+
+    def _found(self) -> dict[int, int]:
         return {at: storage.nbytes() for at, held in enumerate(self._storages) if (storage := held()) is not None}
 
     def around(self, name: str) -> Callable[..., object]:
