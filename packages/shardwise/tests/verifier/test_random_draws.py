@@ -1,4 +1,4 @@
-"""Do the ranks of a mesh draw what one rank draws, where torch fills DTensors piece by piece?"""
+"""Do the ranks of a mesh draw what one rank draws, where torch fills DTensors piece by piece, or recomputes?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from shardwise.diagnostics.result import ExitCode
+from shardwise.host.program import Program
 from shardwise.interop.tensors.local_form import local_tensor, own_piece
-from shardwise.verifier.run import verify
+from shardwise.verifier.records.options import VerifyOptions
+from shardwise.verifier.records.subject import Script
+from shardwise.verifier.run import verify, verify_subject
 from shardwise.worlds.processes import run_processes
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
@@ -114,3 +118,49 @@ def pieces_hold():
 
 def test_a_piece_is_the_one_that_torch_gives():
     assert run_processes(pieces_hold, 4) == [[True] * 5] * 4
+
+
+RECOMPUTED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def hidden(self, x):
+        return nn.functional.dropout(self.first(x), 0.5).tanh()
+
+    def forward(self, x):
+        return self.last(checkpoint(self.hidden, x, use_reentrant=REENTRANT))
+
+
+model = DistributedDataParallel(Model())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.Generator().manual_seed(1)
+torch.manual_seed(100 + rank)
+for step in range(2):
+    x = torch.randn(8, 4, generator=rows).chunk(world)[rank].requires_grad_()
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_backward_computes_once_more_draws_as_forward_did(tmp_path, reentrant):
+    """Each rank drops elements of its own rows, and the one rank those of all, in backward too."""
+    script = tmp_path / "recomputed.py"
+    script.write_text(RECOMPUTED.replace("REENTRANT", str(reentrant)), "utf-8")
+    verdict = verify_subject(Script(Program(path=str(script))), {"dp": 2}, VerifyOptions(strict=False))
+    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
+    assert "one rank was given what all ranks drew together: 2 random draws" in str(verdict)

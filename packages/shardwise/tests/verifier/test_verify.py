@@ -30,14 +30,13 @@ from shardwise.checker import mode
 from shardwise.checker.patching import patches
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.diagnostics.result import ExitCode
-from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key
 from shardwise.op_rules import registry as table
 from shardwise.op_rules.schema import OpRule
 from shardwise.rules import register_rule
 from shardwise.verifier.distance.numbers import Against, NotCompared, Numbers, Parting
 from shardwise.verifier.records.options import VerifyOptions
-from shardwise.verifier.records.subject import Function, Script
+from shardwise.verifier.records.subject import Function
 from shardwise.verifier.run import verify_subject
 from shardwise.verifier.text import Verdict
 
@@ -266,52 +265,6 @@ def test_random_numbers_that_differ_by_their_shape_part_the_runs():
     assert verdict.numbers.replicas == 2  # w twice
     assert verdict.numbers.equal == 1
     assert "the two runs part" in str(verdict)
-
-
-RECOMPUTED = """
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
-
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
-
-    def hidden(self, x):
-        return nn.functional.dropout(self.first(x), 0.5).tanh()
-
-    def forward(self, x):
-        return self.last(checkpoint(self.hidden, x, use_reentrant=REENTRANT))
-
-
-model = DistributedDataParallel(Model())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-rows = torch.Generator().manual_seed(1)
-torch.manual_seed(100 + rank)
-for step in range(2):
-    x = torch.randn(8, 4, generator=rows).chunk(world)[rank].requires_grad_()
-    model(x).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_what_backward_computes_once_more_draws_as_forward_did(tmp_path, reentrant):
-    """Each rank drops elements of its own rows, and the one rank those of all, in backward too."""
-    script = tmp_path / "recomputed.py"
-    script.write_text(RECOMPUTED.replace("REENTRANT", str(reentrant)), "utf-8")
-    verdict = verify_subject(Script(Program(path=str(script))), DP, VerifyOptions(strict=False))
-    assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
-    assert "one rank was given what all ranks drew together: 2 random draws" in str(verdict)
 
 
 def drawn_alike(mesh: Any) -> torch.Tensor:

@@ -21,7 +21,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from shardwise.diagnostics.errors import SpmdTypeError, SpmdValueError
-from shardwise.host.devices import nothing_compiled
 from shardwise.worlds.absent_objects import OtherRanksNeeded
 from shardwise.worlds.fake import TorchrunJob, fake_world
 
@@ -208,16 +207,6 @@ def test_a_gradient_scaler_for_gpus_scales_on_the_cpu():
         for scaler in (torch.amp.GradScaler(init_scale=8.0), torch.amp.GradScaler("cuda", 8.0)):
             assert scaler.scale(torch.ones(())).item() == 8.0
         assert torch.amp.GradScaler("cuda", enabled=False).scale(torch.ones(())).item() == 1.0
-
-
-def test_nothing_is_compiled_where_numbers_are_recorded():
-    model = torch.nn.Linear(2, 2)
-    with nothing_compiled():
-        assert torch.compile(model, mode="max-autotune") is model
-        assert torch.compile(fullgraph=True)(model) is model
-        model.compile()
-    assert type(model)(2, 2)._compiled_call_impl is None
-    assert model._compiled_call_impl is None
 
 
 @EVERY_KIND

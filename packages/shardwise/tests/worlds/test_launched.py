@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.host.accelerators.devices import nothing_compiled
 from shardwise.host.launcher import LaunchedRank, launched_rank, without_launcher
 from shardwise.host.torchrun import TorchrunJob
 
@@ -140,3 +142,13 @@ def test_launched_ranks_gather_and_agree(tmp_path):
 @pytest.mark.processes
 def test_on_accelerators_back_end_and_device_are_the_programs_own(tmp_path):
     assert run_by_torchrun(tmp_path, ON_ACCELERATORS, 2) == ["done", "done"]
+
+
+def test_nothing_is_compiled_where_numbers_are_recorded():
+    model = torch.nn.Linear(2, 2)
+    with nothing_compiled():
+        assert torch.compile(model, mode="max-autotune") is model
+        assert torch.compile(fullgraph=True)(model) is model
+        model.compile()
+    assert type(model)(2, 2)._compiled_call_impl is None
+    assert model._compiled_call_impl is None

@@ -12,7 +12,7 @@ import shardwise as spmd
 from shardwise import P, R, S, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.host import synced_batch_norm
+from shardwise.host.accelerators import synced_batch_norm
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.world import InProcessWorld
 

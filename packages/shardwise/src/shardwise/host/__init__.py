@@ -2,8 +2,7 @@
 
 a script                   program, overlay, no_run, blame, user_warnings
 its ranks                  torchrun, launcher, program_ranks, worker_pool, forking
-devices                    devices, redirected_calls, backward_modes, cuda_stand_ins, device_properties,
-                           accelerator_seeds, gpu_kernels, synced_batch_norm
-what is changed in it      attribute_patch, interpreter_state, module_loading, module_calls
+devices                    accelerators/
+what is changed in it      attribute_patch, backward_modes, interpreter_state, module_loading, module_calls
 what its text says         bound_values, reached_comments, number_calls
 """

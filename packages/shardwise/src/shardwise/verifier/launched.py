@@ -25,7 +25,7 @@ import torch
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.diagnostics.printing.quantities import byte_count
 from shardwise.diagnostics.source import add_internal_prefix
-from shardwise.host.devices import nothing_compiled
+from shardwise.host.accelerators.devices import nothing_compiled
 from shardwise.host.launcher import LaunchedRank, without_launcher
 from shardwise.interop.torch_compat import groups_watched
 from shardwise.mesh.made_groups import axes_of_groups

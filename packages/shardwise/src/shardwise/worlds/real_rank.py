@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 
+from shardwise.host.accelerators.devices import accelerator_redirected
+from shardwise.host.accelerators.redirected_calls import Target
 from shardwise.host.attribute_patch import environment, patched
-from shardwise.host.devices import accelerator_redirected
 from shardwise.host.program_ranks import ranks_of_program
-from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import (
     Membership,
     TorchrunJob,

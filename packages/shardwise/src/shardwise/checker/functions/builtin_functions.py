@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from shardwise.host.synced_batch_norm import SyncedBatchNorm
+from shardwise.host.accelerators.synced_batch_norm import SyncedBatchNorm
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Tag, alias, set_tag, tag_of
 from shardwise.interop.torch_compat import (

@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.source import user_location
-from shardwise.host.redirected_calls import is_accelerator
+from shardwise.host.accelerators.redirected_calls import is_accelerator
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.recording import Draw, Recorder, has_values
 from shardwise.interop.tensors.bits import digest_of

@@ -16,10 +16,10 @@ import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from shardwise.host.accelerators.devices import accelerator_redirected
+from shardwise.host.accelerators.redirected_calls import Target
 from shardwise.host.attribute_patch import patched
-from shardwise.host.devices import accelerator_redirected
 from shardwise.host.launcher import LaunchedRank
-from shardwise.host.redirected_calls import Target
 from shardwise.host.torchrun import Membership
 from shardwise.interop.torch_compat import default_backend_everywhere, is_part_of_mesh
 from shardwise.mesh.entry import set_current_entry

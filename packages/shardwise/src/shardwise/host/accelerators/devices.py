@@ -31,17 +31,17 @@ from shardwise.interop.torch_compat import (
     parse_to,
 )
 
+from ..attribute_patch import patched
+from ..backward_modes import on_in_backward
+from ..module_loading import when_loaded
 from . import synced_batch_norm
 from .accelerator_seeds import AcceleratorSeeds
-from .attribute_patch import patched
-from .backward_modes import on_in_backward
 from .cuda_stand_ins import (
     Generator,
     accelerator_stand_ins,
     cuda_module_stand_ins,
     cuda_stand_ins,
 )
-from .module_loading import when_loaded
 from .redirected_calls import SPECIAL, Target, is_accelerator
 
 FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
