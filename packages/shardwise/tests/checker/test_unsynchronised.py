@@ -148,6 +148,32 @@ def test_shards_that_are_never_summed_over_replicas_are_owed(all_reduces: list[b
         assert any("set_requires_all_reduce(True)" in way for way in finding.help)
 
 
+@pytest.mark.parametrize("keep", ["set_requires_all_reduce", "set_requires_gradient_sync"])
+def test_a_model_whose_process_groups_are_gone_is_not_asked_for_them(keep: str) -> None:
+    """A program that starts anew keeps its old model, whose sums nobody can make any more, beside the new one."""
+    left: list[Any] = []
+
+    def old() -> None:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+        model: Any = fully_shard(nn.Linear(4, 4), mesh=mesh)
+        getattr(model, keep)(False)
+        with spmd.set_current_mesh(mesh), checking(strict=False):
+            model(torch.randn(2, 4)).square().sum().backward()
+        left.append(model)
+
+    def new() -> None:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(mesh), checking(collect=collector, strict=False):
+            model: Any = fully_shard(nn.Linear(4, 4), mesh=mesh)
+            model(torch.randn(2, 4)).square().sum().backward()
+            torch.optim.SGD(model.parameters(), 0.1).step()
+
+    collector = Collector()
+    FakeWorld(4, 0).run(old)
+    FakeWorld(2, 0).run(new)
+    assert left and collector.result().findings == ()
+
+
 @pytest.mark.parametrize("sums", [True, False])
 def test_what_is_never_summed_over_replicas_is_no_gradient_of_one_device(sums: bool) -> None:
     """The numbers behind the finding: the step changes nothing, or what one device's step changes."""

@@ -93,16 +93,18 @@ def kept_back(parameters: Iterable[torch.Tensor]) -> dict[tuple[MeshAxis, str], 
     """Those of ``parameters`` whose gradients ``fully_shard`` holds, by the axes over which it owes sums and by the
     method that told it to.
     """
+    asked = {id(parameter): parameter for parameter in parameters}
     owed: dict[int, list[tuple[MeshAxis, str]]] = {}
     for module in list(_told):
         for kept, mesh in map(sharded_parameter, held_over_replicas(module)):
-            owed[id(kept)] = [(MeshAxis.of(mesh.get_all_groups()[0]), ALL_REDUCES)]  # of a mesh of replicas and shards
+            if id(kept) in asked:  # another's mesh may be of process groups that have been destroyed
+                owed[id(kept)] = [(MeshAxis.of(mesh.get_all_groups()[0]), ALL_REDUCES)]  # of a mesh of replicas and shards
     for kept, mesh in map(sharded_parameter, filter(keeps_gradient, list(_known))):
-        axes = map(MeshAxis.of, mesh.get_all_groups())
-        owed[id(kept)] = [(axis, SYNCHRONISES) for axis in axes if axis.size() > 1]
+        if id(kept) in asked:
+            owed[id(kept)] = [(axis, SYNCHRONISES) for axis in map(MeshAxis.of, mesh.get_all_groups())]
     found: dict[tuple[MeshAxis, str], list[torch.Tensor]] = {}
-    for parameter in parameters:
-        for axis, method in owed.get(id(parameter), ()):
+    for key, parameter in asked.items():
+        for axis, method in owed.get(key, ()):
             if axis.size() > 1:
                 found.setdefault((axis, method), []).append(parameter)
     return found
