@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from shardwise.diagnostics.printing.printable import columns
 from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import launched_rank
 from shardwise.host.program import Program
@@ -24,17 +24,17 @@ from .options.module_option import module_option
 from .options.output_file import write_edits
 from .options.shared_options import require_writer, timeout_option
 from .runs.infer_edits import edits_of
+from .runs.infer_report import as_dict, lines_of
 from .runs.progress import progress
 
 if TYPE_CHECKING:
-    from shardwise.verifier.annotating.inference import Inference, InferredType
+    from shardwise.verifier.annotating.inference import InferredType
     from shardwise.verifier.records.failure import Failure
     from shardwise.verifier.records.record import RankRun
+    from shardwise.verifier.records.subject import Subject
 
     from .runs.infer_edits import Edits
 
-SCHEMA = "shardwise.infer/1"
-HEADINGS = {"parameter": "parameters", "buffer": "buffers", "input": "inputs", "module": "what modules give"}
 EPILOG = """\b
 Examples:
   shardwise infer train.py --mesh dp=2,tp=2
@@ -85,9 +85,8 @@ def infer(
     """
     if module is None and not words:
         raise click.UsageError("say what to run: shardwise infer SCRIPT --mesh dp=2,tp=2")
-    from shardwise.verifier.annotating.inference import Inference, inferred_types
     from shardwise.verifier.records.options import VerifyOptions
-    from shardwise.verifier.records.subject import Script, Subject, project_of, subject_named
+    from shardwise.verifier.records.subject import Script, project_of, subject_named
 
     if diff or write:
         require_writer("--diff and --write")
@@ -95,39 +94,17 @@ def infer(
     subject: Subject
     subject = Script(Program(module=module, arguments=words)) if module else subject_named(words[0], words[1:])
     options = VerifyOptions(strict=False, timeout_s=timeout_s, layouts=True, show=True, project=project_of(subject))
-
-    def report(runs: Sequence[RankRun], failure: Failure | None, axes: Mapping[str, int]) -> ExitCode:
-        types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], axes))
-        sites = [run.sites for run in runs[:-1]]
-        names = sites[0].names if sites and failure is None else {}
-        shown = ",".join(f"{name}={size}" for name, size in axes.items())
-        renamed = tuple(one.renamed(names) for one in types)
-        inference = Inference(str(subject), shown, math.prod(axes.values()), renamed, failure)
-        edits = edits_of(types, sites) if (diff or write) and failure is None else None
-        refused = None if edits is None or not write else _refusal(edits)
-        written = write and refused is None
-        if form == "json":
-            told = {**_as_dict(inference), **({} if edits is None else edits.as_dict(written))}
-            click.echo(json.dumps(told, indent=2))
-        else:
-            click.echo("\n".join([*_lines(inference), *(() if edits is None else edits.lines(written))]))
-        if refused is not None:
-            raise refused
-        if edits is not None and written and edits.files and form == "text":
-            click.echo(f"next: {_next_command(module, words, shown, types)}")
-        if failure is not None or not types:
-            return ExitCode.BROKEN
-        return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
+    request = _Request(subject, module, words, edits=diff or write, write=write, form=form)
 
     me = launched_rank(alone=mesh is None or mesh.ranks == 1)
     if me is not None:
-        if (diff or write) and mesh is None:
+        if request.edits and mesh is None:
             raise click.UsageError("on launched ranks --diff and --write need --mesh: axes are written by its names")
         from .runs.launched import recording_words, run_launched
 
         recording = recording_words(words, module, mesh, ["--layouts"])
         code = run_launched(
-            me, subject, options, mesh, "", recording, lambda came: report(came.runs, came.failure, came.mesh)
+            me, subject, options, mesh, "", recording, lambda came: request.tell(came.runs, came.failure, came.mesh)
         )
         return ExitCode(code)
     mesh = require_processes(mesh, "every type is true there")
@@ -136,7 +113,45 @@ def infer(
     doing = ["starting"]
     with progress(lambda: doing[0], plain=form == "text"):
         runs, failure = run_both(subject, dict(mesh.axes), options, stage=lambda text: doing.__setitem__(0, text))
-    return report(runs, failure, dict(mesh.axes))
+    return request.tell(runs, failure, dict(mesh.axes))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for: types of ``subject``, perhaps as ``edits`` of its source, perhaps written there."""
+
+    subject: Subject
+    module: str | None
+    words: Sequence[str]
+    edits: bool
+    write: bool
+    form: Literal["text", "json"]
+
+    def tell(self, runs: Sequence[RankRun], failure: Failure | None, axes: Mapping[str, int]) -> ExitCode:
+        """Print what the runs show, that on one rank the last of them, and write what is to be written."""
+        from shardwise.verifier.annotating.inference import Inference, inferred_types
+
+        types = () if failure is not None else tuple(inferred_types(runs[:-1], runs[-1], axes))
+        sites = [run.sites for run in runs[:-1]]
+        names = sites[0].names if sites and failure is None else {}
+        mesh = ",".join(f"{name}={size}" for name, size in axes.items())
+        renamed = tuple(one.renamed(names) for one in types)
+        inference = Inference(str(self.subject), mesh, math.prod(axes.values()), renamed, failure)
+        edits = edits_of(types, sites) if self.edits and failure is None else None
+        refused = _refusal(edits) if edits is not None and self.write else None
+        written = self.write and refused is None
+        if self.form == "json":
+            told = {**as_dict(inference), **({} if edits is None else edits.as_dict(written))}
+            click.echo(json.dumps(told, indent=2))
+        else:
+            click.echo("\n".join([*lines_of(inference), *(() if edits is None else edits.lines(written))]))
+        if refused is not None:
+            raise refused
+        if edits is not None and written and edits.files and self.form == "text":
+            click.echo(f"next: {_next_command(self.module, self.words, mesh, types)}")
+        if failure is not None or not types:
+            return ExitCode.BROKEN
+        return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
 
 
 def _next_command(module: str | None, words: Sequence[str], mesh: str, types: Sequence[InferredType]) -> str:
@@ -154,74 +169,3 @@ def _refusal(edits: Edits) -> click.UsageError | None:
     except click.UsageError as refused:
         return refused
     return None
-
-
-def _lines(inference: Inference) -> Iterator[str]:
-    if inference.failure is not None:
-        yield f"the run {inference.failure.where} did not come to its end: {inference.failure.text}"
-        yield from (f"  {line}" for line in inference.failure.details.splitlines())
-        return
-    for kind, heading in HEADINGS.items():
-        having = [one for one in inference.types if one.kind == kind]
-        if having:
-            yield f"{heading}:"
-            yield from _table(having, inference.ranks)
-            yield ""
-    reasons: dict[str, dict[str, None]] = {}
-    for one in inference.types:
-        for axis, place in (one.axes or {}).items():
-            reasons.setdefault(one.known_by[axis], {})[f"{axis}: {place}"] = None
-    if reasons:
-        yield "known by:"
-        yield from (f"  {', '.join(places)}: {how}" for how, places in reasons.items())
-        yield ""
-    lost = inference.unexplained
-    said = f"; no layout explains the values of {len(lost)}" if lost else ""
-    yield f"{len(inference.types)} tensors on mesh {inference.mesh}{said}"
-    if not inference.types:
-        yield "no module with parameters was called"
-
-
-def _table(types: list[InferredType], ranks: int) -> Iterator[str]:
-    rows = [(_name(one, ranks), str(list(one.shape)), _written(one)) for one in types]
-    yield from (f"  {row}" for row in columns(rows))
-
-
-def _name(one: InferredType, ranks: int) -> str:
-    where = "" if len(one.ranks) == ranks else f" on rank {', '.join(map(str, one.ranks))}"
-    return f"{one.name}{where}" + ("" if one.there == one.name else f", which is {one.there}")
-
-
-def _written(one: InferredType) -> str:
-    if one.axes is None:
-        return "no layout explains the values"
-    if not one.axes:
-        return "on this rank alone"
-    return ", or ".join(_type(axes) for axes in (one.axes, *one.otherwise))
-
-
-def _type(axes: Mapping[str, object]) -> str:
-    return "{" + ", ".join(f"{axis}: {place}" for axis, place in axes.items()) + "}"
-
-
-def _as_dict(inference: Inference) -> dict[str, object]:
-    failure = inference.failure
-    return {
-        "schema": SCHEMA,
-        "program": inference.program,
-        "mesh": inference.mesh,
-        "failure": None if failure is None else {"where": failure.where, "text": failure.text},
-        "types": [
-            {
-                "kind": one.kind,
-                "name": one.name,
-                "ranks": list(one.ranks),
-                "name_on_one_rank": one.there,
-                "shape": list(one.shape),
-                "type": None if one.axes is None else dict(one.axes),
-                "known_by": dict(one.known_by),
-                "otherwise": [dict(axes) for axes in one.otherwise],
-            }
-            for one in inference.types
-        ],
-    }
