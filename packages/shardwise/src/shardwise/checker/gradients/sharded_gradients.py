@@ -96,9 +96,9 @@ def kept_back(parameters: Iterable[torch.Tensor]) -> dict[tuple[MeshAxis, str], 
     asked = {id(parameter): parameter for parameter in parameters}
     owed: dict[int, list[tuple[MeshAxis, str]]] = {}
     for module in list(_told):
-        for kept, mesh in map(sharded_parameter, held_over_replicas(module)):
+        for kept, mesh in map(sharded_parameter, held_over_replicas(module)):  # a mesh of replicas and shards
             if id(kept) in asked:  # another's mesh may be of process groups that have been destroyed
-                owed[id(kept)] = [(MeshAxis.of(mesh.get_all_groups()[0]), ALL_REDUCES)]  # of a mesh of replicas and shards
+                owed[id(kept)] = [(MeshAxis.of(mesh.get_all_groups()[0]), ALL_REDUCES)]
     for kept, mesh in map(sharded_parameter, filter(keeps_gradient, list(_known))):
         if id(kept) in asked:
             owed[id(kept)] = [(axis, SYNCHRONISES) for axis in map(MeshAxis.of, mesh.get_all_groups())]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -24,16 +23,11 @@ from shardwise.mesh.entry import current_entry
 from shardwise.types.aliases import Axis
 from shardwise.worlds.flight_recorder import communicated_dtypes, narrow_reductions
 
-from ..records.annotation_sites import SiteRecorder
-from ..records.draws import KeptDraws
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .crash import crash_caught
-from .given_draws import GivenDraws
-from .loading import Loading
-from .random_draws import UNSEEDED, RandomDraws
-from .used_data import UsedData
-from .watch import watching
+from .listeners import Listeners
+from .random_draws import UNSEEDED
 
 
 def record_run(
@@ -61,62 +55,46 @@ def record_run(
     with contextlib.ExitStack() as stack:
         printed = stack.enter_context(_output(options.show and rank == 0 and size > 1))
         made = stack.enter_context(world)
-        entry, sites = current_entry(), None
+        entry = current_entry()
         if entry is not None:
             own_axes = {axis: repr(axis) for axis in entry.ordered_axes}
-            sites = SiteRecorder(options.project, entry) if options.project is not None else None
         session = stack.enter_context(
             checking(strict=options.strict, local=options.local, partials=options.partials, collect=collector)
         )
         session.links = options.links
-        given = options.changed.batches if size == 1 and options.changed is not None else None
-        loading = Loading(given, keeps=bool(options.feed or options.kept_bytes), kept_bytes=options.kept_bytes)
-        stack.enter_context(loading.watching())
-        came.batches = loading.batches
         session.derivatives = size == 1 and not options.every and not options.layouts
-        together = GivenDraws(options.changed.draws) if given is not None and options.changed is not None else None
-        keeps = (options.feed or options.kept_bytes) and size > 1
-        kept = KeptDraws(options.kept_bytes or math.inf) if keeps else None
-        used = UsedData(rank, options.changed.pieces if options.changed and size > 1 else {}) if options.data else None
+        listeners = Listeners(options, rank, size, entry)
+        stack.enter_context(listeners.loading.watching())
         watch = stack.enter_context(watched()) if options.record and rank == 0 and size > 1 else None
-        with (
-            crash_caught(came, printed),
-            watching(
-                recorder,
-                every=options.every,
-                alone=size == 1,
-                modules=options.modules,
-                layouts=options.layouts,
-                sites=sites,
-                changed=options.changed,
-                used=used,
-                draws=RandomDraws(recorder, kept, together),
-            ),
-        ):
-            outputs = run(made)
-            leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-            for at, leaf in enumerate(leaves):
-                local, type = local_form(leaf)
-                recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
+        with crash_caught(came, printed), listeners.listening(recorder):
+            _record_outputs(recorder, run(made))
         came.axes = {**own_axes, **recorder.axes}
         if watch is not None:
             collector.record = watch.record()
-    came.dtypes, came.types = recorder.dtypes | communicated_dtypes(), collector.result()
+    came.types = collector.result()
+    listeners.tell(came)
+    _tell_recorded(recorder, came)
+    return came
+
+
+def _record_outputs(recorder: Recorder, outputs: object) -> None:
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    for at, leaf in enumerate(leaves):
+        local, type = local_form(leaf)
+        recorder.add("output", f" {at}" if len(leaves) > 1 else "", local, type, None)
+
+
+def _tell_recorded(recorder: Recorder, came: RankRun) -> None:
+    """What the recorder has learnt of the run as a whole."""
+    came.dtypes = recorder.dtypes | communicated_dtypes()
     came.untrained, came.scale_free = recorder.untrained, recorder.scale_free
     came.talking_steps, came.settings = recorder.talking_steps, recorder.settings
     came.tf32 = rounds_products(convolutions=recorder.convolves)
     came.divisors, came.data_parallel = recorder.divisors, recorder.data_parallel
-    reductions = narrow_reductions()
-    summed = (
-        f"{', '.join(reductions)}: the ranks' terms and their sums are rounded to it, the more the more ranks there are"
-    )
-    came.narrow_sums = [*recorder.narrow_sums, *([summed] if reductions else [])]
-    if sites is not None:
-        came.sites = sites.sites
-    came.draws, came.drawn_together = {} if kept is None else kept.draws, 0 if together is None else together.count
-    if used is not None:
-        came.data = used.records
-    return came
+    came.narrow_sums = list(recorder.narrow_sums)
+    if narrow := narrow_reductions():
+        rounded = "the ranks' terms and their sums are rounded to it, the more the more ranks there are"
+        came.narrow_sums.append(f"{', '.join(narrow)}: {rounded}")
 
 
 @contextlib.contextmanager
