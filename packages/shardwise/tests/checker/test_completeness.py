@@ -115,6 +115,13 @@ def test_a_like_factory_shows_the_type_of_its_template(tp_mesh: Any, like: Calla
         assert place(like(make(letter))) == letter
 
 
+@pytest.mark.parametrize("like", [torch.zeros_like, lambda x, dtype: x.new_zeros(4, 4, dtype=dtype)])
+def test_truth_values_of_the_shape_of_a_pending_sum_are_pending_nowhere(tp_mesh: Any, like: Any) -> None:
+    with typecheck():
+        assert place(like(make("P"), dtype=torch.bool)) == "R"
+        assert place(torch.zeros_like(make("P"), dtype=torch.int64)) == "P"
+
+
 def test_a_constant_that_requires_grad_is_a_replicate_leaf(tp_mesh: Any) -> None:
     with typecheck():
         leaf = torch.ones(4, 4, requires_grad=True)

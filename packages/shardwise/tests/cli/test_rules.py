@@ -264,3 +264,14 @@ def test_the_page_of_what_is_made_of_no_operand_says_what_its_result_is(op, said
     assert said in page
     assert "operand is refused" not in page
     assert "no call with tensors" not in page
+
+
+@pytest.mark.parametrize("op", ["cuda", "xpu", "mtia"])
+def test_a_copy_to_a_device_that_torch_was_built_without_has_a_page_without_its_operators(op, monkeypatch):
+    def not_built(*_, **__):
+        raise AssertionError(f"Torch not compiled with {op} enabled")
+
+    monkeypatch.setattr(torch.Tensor, op, not_built)
+    ran = rules(op)
+    assert ran.exit_code == 0, ran.output
+    assert "operators  not shown: no call with tensors like these runs on a CPU" in ran.output

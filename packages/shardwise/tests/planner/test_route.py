@@ -12,6 +12,7 @@ from hypothesis import settings
 from shardwise.diagnostics.errors import SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.current import set_current_mesh
+from shardwise.planner.cuts import forget
 from shardwise.planner.links import Links
 from shardwise.planner.moves import Fans, moves
 from shardwise.planner.route import plan, problem_of
@@ -34,6 +35,8 @@ SHAPES = {
 }
 MOST_LOOKED_AT = 120
 """Layouts, on a way over four axes of which two are slow."""
+MOST_CUTS = 300
+"""Layouts that are thought of on such a way."""
 
 
 SPEEDS = {
@@ -213,10 +216,14 @@ def test_elements_that_can_take_the_steps_do(dtype, src):
     assert plan((8,), dtype, src, TensorType.of({A: R})).steps
 
 
-@pytest.mark.parametrize("shape", [(64, 64), (30, 50)], ids=["even", "uneven"])
-def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, monkeypatch):
-    axes = axes_of((2, 4, 2, 4))
-    types = all_types(axes, 2, letters=(R, P))
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [((64, 64), (2, 4, 2, 4)), ((30, 50), (2, 4, 2, 4)), ((7, 13, 250, 5), (2, 4, 4, 8))],
+    ids=["even", "uneven", "fewer elements than ranks"],
+)
+def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, sizes, monkeypatch):
+    axes = axes_of(sizes)
+    types = all_types(axes, len(shape), letters=(R, P))
     links = Links.of({axes[0]: 25e9, axes[1]: 25e9, axes[2]: 400e9, axes[3]: 400e9})
     looked = []
     of = Fans.of
@@ -224,5 +231,8 @@ def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, monkeypatch)
     chance = random.Random(0)
     for src, dst in (chance.sample(types, 2) for _ in range(30)):
         looked.clear()
-        shortest(problem_of(shape, "float32", src, dst, links))
+        forget()
+        problem = problem_of(shape, "float32", src, dst, links)
+        shortest(problem)
         assert len(looked) < MOST_LOOKED_AT, (src, dst)
+        assert len(problem.cuts.entries) < MOST_CUTS, (src, dst)

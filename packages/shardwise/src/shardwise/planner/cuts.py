@@ -29,17 +29,6 @@ class TakenOff(NamedTuple):
     taken: Entries
 
 
-class Rearranged(NamedTuple):
-    """The cuts that an exchange leads to, in which the axes that it takes off cut the same or other dims.
-
-    ``bare``     those of which some rank has nothing of its new block.
-    ``sharing``  the others, of which every rank has some.
-    """
-
-    bare: tuple[int, ...]
-    sharing: tuple[int, ...]
-
-
 class Cuts:
     """The cuts of ``dims``, of ``ndim`` dims; numbered as they are met.
 
@@ -59,7 +48,6 @@ class Cuts:
         self._inside: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._gathers: dict[int, tuple[tuple[tuple[int, ...], int, int], ...]] = {}
         self._taken: dict[int, tuple[TakenOff, ...]] = {}
-        self._rearranged: dict[tuple[int, tuple[int, ...]], Rearranged] = {}
 
     def number(self, entries: Entries) -> int:
         """The number of a cut."""
@@ -112,27 +100,7 @@ class Cuts:
             known = self._taken[number] = tuple(_taken_off(self.entries[number]))
         return known
 
-    def rearranged(self, number: int, off: TakenOff) -> Rearranged:
-        """Every cut by the axes taken off.
-
-        An axis that stays outermost of those taken off has not moved: that is an exchange over fewer axes, and left
-        out.
-        """
-        known = self._rearranged.get((number, off.axes))
-        if known is None:
-            bare, sharing = list[int](), list[int]()
-            before = [entry[0] if entry else None for entry in off.taken]
-            for first, all_placed in _placements(off.axes, self.dims, self.ndim).items():
-                pairs = [old == new for old, new in zip(before, first, strict=True) if None not in (old, new)]
-                if not any(pairs):
-                    found = bare if pairs else sharing
-                    for placed in all_placed:
-                        after = tuple([one + other for one, other in zip(off.kept, placed, strict=True)])
-                        found.append(self.number(after))
-            known = self._rearranged[number, off.axes] = Rearranged(tuple(bare), tuple(sharing))
-        return known
-
-    def straight(self, number: int, off: TakenOff, goal: Entries) -> Rearranged:
+    def straight(self, number: int, off: TakenOff, goal: Entries) -> int | None:
         """One cut by the axes taken off, if it is new: what ``goal`` has on a dim goes there, the rest stays."""
         home = {axis: dim for dim, entry in enumerate(goal) for axis in entry}
         order = {axis: at for entry in goal for at, axis in enumerate(entry)}
@@ -144,7 +112,7 @@ class Cuts:
             one + tuple(sorted(other, key=lambda axis: order.get(axis, len(order))))
             for one, other in zip(off.kept, placed, strict=True)
         )
-        return Rearranged((self.number(after),) if after != self.entries[number] else (), ())
+        return self.number(after) if after != self.entries[number] else None
 
 
 @lru_cache(maxsize=32)
@@ -156,9 +124,10 @@ def cuts_of(axes: int, dims: tuple[int, ...], ndim: int) -> Cuts:
 def forget() -> None:
     """Let the next search find its cuts anew, as in a new process."""
     cuts_of.cache_clear()
-    _placements.cache_clear()
+    placements.cache_clear()
 
 
+@lru_cache(maxsize=4096)
 def bits_of(axes: tuple[int, ...]) -> int:
     """A set of axes as bits."""
     return sum([1 << axis for axis in axes])
@@ -179,16 +148,52 @@ def with_entry(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
 
 def _taken_off(entries: Entries) -> Iterator[TakenOff]:
     """Every way to take innermost axes of some dims off."""
-    for counts in itertools.product(*(range(len(entry) + 1) for entry in entries)):
-        taken = tuple([entry[len(entry) - count :] for entry, count in zip(entries, counts, strict=True)])
-        axes = tuple(sorted(itertools.chain.from_iterable(taken)))
-        if axes:
-            kept = tuple([entry[: len(entry) - count] for entry, count in zip(entries, counts, strict=True)])
-            yield TakenOff(axes, bits_of(axes), kept, taken)
+    ways = itertools.product(*map(_ends_off, entries))
+    next(ways)  # which takes nothing off
+    for way in ways:
+        kept, taken, bits = zip(*way, strict=True)
+        off = sum(bits)
+        yield TakenOff(axes_of(off), off, kept, taken)
 
 
 @lru_cache(maxsize=4096)
-def _placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> dict[tuple[int | None, ...], list[Entries]]:
+def _ends_off(entry: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]:
+    """What is kept, what is taken off, and its bits: nothing first."""
+    return tuple([(entry[:at], entry[at:], bits_of(entry[at:])) for at in range(len(entry), -1, -1)])
+
+
+@lru_cache(maxsize=4096)
+def axes_of(bits: int) -> tuple[int, ...]:
+    """A set of axes in their order."""
+    return tuple([axis for axis in range(bits.bit_length()) if bits >> axis & 1])
+
+
+def arrivals(off: TakenOff, goal: Entries) -> Iterator[Entries]:
+    """Of the axes taken off, which of them come to cut where they do at the goal, with all that stand outside them.
+
+    An axis that was outermost of those taken off its dim does not come to where it was: that is an exchange over fewer
+    axes, and left out.
+    """
+    none: list[tuple[int, ...]] = [()]
+    ways, bits = [], off.bits
+    for kept, taken, wanted in zip(off.kept, off.taken, goal, strict=True):
+        at = end = len(kept)
+        if (
+            end < len(wanted)
+            and bits >> wanted[end] & 1
+            and kept == wanted[:end]
+            and taken[:1] != wanted[end : end + 1]
+        ):
+            while end < len(wanted) and bits >> wanted[end] & 1:
+                end += 1
+            ways.append([wanted[at : at + count] for count in range(end - at + 1)])
+        else:
+            ways.append(none)
+    return itertools.product(*ways)
+
+
+@lru_cache(maxsize=4096)
+def placements(axes: tuple[int, ...], dims: tuple[int, ...], ndim: int) -> dict[tuple[int | None, ...], list[Entries]]:
     """All ways to let every one of ``axes`` cut one of ``dims``, in any order; by the outermost axis of every dim."""
     found: list[Entries] = [((),) * ndim]
     for axis in axes:

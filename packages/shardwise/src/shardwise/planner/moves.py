@@ -8,12 +8,13 @@ and receives 7.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from .cost import ring
-from .cuts import Entries, Rearranged, TakenOff, subsets
+from .cuts import Entries, TakenOff, arrivals, axes_of, bits_of, placements, subsets
 from .problem import DIGITS, ONE, CollectiveGroup, Problem, State
 
 
@@ -163,29 +164,42 @@ class Fans:
     def _exchanges(self, number: int, staying: int) -> Iterator[Fan]:
         """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
 
-        Where an axis comes to a dim off which one is taken some rank has nothing of its new block, elsewhere each has
-        some.
+        Those that come to where they cut at the goal make fans apart: the rest has fewer ways to be arranged. Where an
+        axis comes to a dim off which one is taken some rank has nothing of its new block, elsewhere each has some.
         """
-        problem = self.problem
-        whole = problem.share(problem.cuts.bits[number])
+        problem, goal = self.problem, self.problem.goal[1]
         for off in problem.cuts.taken_off(number):
-            axes, bits, _, taken = off
+            axes, bits, kept, taken = off
             group = None if bits & staying else problem.group(axes)
-            if group is not None:
-                away = 0
-                for homes, entry in zip(problem.homes, taken, strict=True):
-                    if entry:
-                        away |= homes
-                spent, ends = group.price(whole), partial(_bare, problem, number, off, group)
-                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, bits, ends)
-                spent, ends = group.price(whole - whole // group.ranks), partial(_sharing, problem, number, off, group)
-                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, bits & ~away, ends)
+            if group is None:
+                continue
+            if problem.wide:
+                after = problem.cuts.straight(number, off, goal)
+                if after is not None:
+                    end = _exchanged(problem, off, group, after, bare=True)
+                    yield Fan("all_to_all", axes, group.ranks - 1, end[1], bits, 0, 0, bits, (end,))
+                continue
+            for come in arrivals(off, goal):
+                aim = sum(map(bits_of, come))
+                base, bare = kept, False
+                if aim:
+                    base = tuple(map(operator.add, kept, come))
+                    bare = any(bool(one and other) for one, other in zip(taken, come, strict=True))
+                ends: tuple[End] | Callable[[], Iterable[End]]
+                if aim == bits:
+                    ends = (_exchanged(problem, off, group, problem.cuts.number(base), bare=bare),)
+                    spent = ends[0][1]
+                else:
+                    held = problem.least_held(base, bits & ~aim)
+                    spent = group.price(held if bare else held - held // group.ranks)
+                    ends = partial(_arranged, problem, off, group, base, come)
+                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, aim, ends)
 
     def _reductions(self, summed: int, number: int) -> Iterator[Fan]:
         problem = self.problem
         held, cut = problem.held(number), problem.cuts.bits[number]
         for bits in subsets(summed):
-            axes = tuple([axis for axis in range(len(problem.sizes)) if bits >> axis & 1])
+            axes = axes_of(bits)
             group = problem.group(axes)
             if group is None or not problem.one_kind(bits):
                 continue
@@ -220,23 +234,31 @@ def _scattered(
             yield after, group.price(elements), elements
 
 
-def _bare(problem: Problem, number: int, off: TakenOff, group: CollectiveGroup) -> Iterator[End]:
-    for after in _rearranged(problem, number, off).bare:
-        elements = problem.held(after)
-        yield after, group.price(elements), elements
+def _arranged(problem: Problem, off: TakenOff, group: CollectiveGroup, base: Entries, come: Entries) -> Iterator[End]:
+    """The ends of an exchange after which ``base`` is cut by the rest of the axes inside, nowhere as at the goal."""
+    cuts, goal = problem.cuts, problem.goal[1]
+    rest = axes_of(off.bits & ~sum(map(bits_of, come)))
+    before = [entry[0] if entry else None for entry in off.taken]
+    wanted = [
+        aim[len(entry)] if len(entry) < len(aim) and entry == aim[: len(entry)] else None
+        for entry, aim in zip(base, goal, strict=True)
+    ]
+    for first, all_placed in placements(rest, cuts.dims, cuts.ndim).items():
+        now = [entry[0] if entry else other for entry, other in zip(come, first, strict=True)]
+        pairs = [old == new for old, new in zip(before, now, strict=True) if None not in (old, new)]
+        elsewhere = not any(one is not None and one == aim for one, aim in zip(first, wanted, strict=True))
+        if elsewhere and not any(pairs):
+            for placed in all_placed:
+                after = cuts.number(tuple(map(operator.add, base, placed)))
+                yield _exchanged(problem, off, group, after, bare=bool(pairs))
 
 
-def _sharing(problem: Problem, number: int, off: TakenOff, group: CollectiveGroup) -> Iterator[End]:
-    parts = problem.least_parts(off)
-    for after in _rearranged(problem, number, off).sharing:
-        elements = held = problem.held(after)
-        for part, block in parts:
-            held = held * part // block
-        elements -= held
-        yield after, group.price(elements), elements
-
-
-def _rearranged(problem: Problem, number: int, off: TakenOff) -> Rearranged:
-    if problem.wide:
-        return problem.cuts.straight(number, off, problem.goal[1])
-    return problem.cuts.rearranged(number, off)
+def _exchanged(problem: Problem, off: TakenOff, group: CollectiveGroup, after: int, *, bare: bool) -> End:
+    """The end of an exchange: a rank keeps the least that it can have had of its new block, if it has some."""
+    elements = problem.held(after)
+    if not bare:
+        kept = elements
+        for part, block in problem.least_parts(off):
+            kept = kept * part // block
+        elements -= kept
+    return after, group.price(elements), elements

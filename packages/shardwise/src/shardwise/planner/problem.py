@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from .cuts import Cuts, Entries, TakenOff, bits_of, cuts_of, subsets
+from .cuts import Cuts, Entries, TakenOff, axes_of, bits_of, cuts_of, subsets
 
 State = tuple[int, Entries]
 DIGITS = 12
@@ -80,6 +80,7 @@ class Problem:
     _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
     _shares: dict[tuple[int, int], int] = field(default_factory=dict, init=False, compare=False)
+    _inside: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict, init=False, compare=False)
     _groups: dict[tuple[int, ...], CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
     _least_groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
 
@@ -140,20 +141,30 @@ class Problem:
         return share
 
     def _share(self, bits: int, home: int) -> int:
-        dims, whole = self.cuts.dims, math.prod(self.shape)
+        at_home = tuple([tuple([axis for axis in entry if home >> axis & 1]) for entry in self.goal[1]])
+        return self.least_held(at_home, bits & ~home)
+
+    def least_held(self, entries: Entries, bits: int) -> int:
+        """The least that the first rank can hold where more axes cut inside ``entries``, each on any dim."""
+        lengths = tuple(map(self.length, range(len(self.shape)), entries))
+        if not bits:
+            return math.prod(lengths)
+        known = self._inside.get((lengths, bits))
+        if known is None:
+            known = self._inside[lengths, bits] = self._least_inside(lengths, bits)
+        return known
+
+    def _least_inside(self, lengths: tuple[int, ...], bits: int) -> int:
+        dims = self.cuts.dims
         sizes = [size for axis, size in enumerate(self.sizes) if bits >> axis & 1]
         if self.even or len(dims) ** len(sizes) > MOST_SHARES:
-            return -(-whole // math.prod(sizes))
-        others = [length for dim, length in enumerate(self.shape) if dim not in dims]
-        lengths = [self.length(dim, tuple([axis for axis in self.goal[1][dim] if home >> axis & 1])) for dim in dims]
-        found = {tuple(lengths)}
-        for size in [size for axis, size in enumerate(self.sizes) if (bits & ~home) >> axis & 1]:
+            return -(-math.prod(lengths) // math.prod(sizes))
+        found = {lengths}
+        for size in sizes:
             found = {
-                (*lengths[:at], -(-lengths[at] // size), *lengths[at + 1 :])
-                for lengths in found
-                for at in range(len(dims))
+                (*lengths[:dim], -(-lengths[dim] // size), *lengths[dim + 1 :]) for lengths in found for dim in dims
             }
-        return math.prod(others) * min(map(math.prod, found))
+        return min(map(math.prod, found))
 
     def least_parts(self, off: TakenOff) -> list[tuple[int, int]]:
         """On every dim where axes are taken off, what every rank has at least of the block that is no longer cut."""
@@ -186,7 +197,7 @@ class Problem:
         try:
             return self._least_groups[bits]
         except KeyError:
-            axes = tuple(axis for axis in range(len(self.sizes)) if bits >> axis & 1)
+            axes = axes_of(bits)
             none = self.together is not None and len(axes) > 1 and not any(bits & ~one == 0 for one in self.together)
             found = self._least_groups[bits] = None if none else self._joined(axes)
             return found

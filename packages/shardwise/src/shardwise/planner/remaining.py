@@ -1,11 +1,11 @@
 """How much is left to do: what every way from a layout to the goal of a move costs at least, for the search.
 
-The bound is the cheapest way in a simpler world, where on a dim no axis stands in the way of another: of each axis it
-counts whether a reduction is pending over it, whether it cuts where it does not stay, or neither, and an axis that has
-to cut and is equal, or cuts where it stays, is done. Nothing there costs more than here: a rank holds no more than it
-can where as many axes cut, an exchange leaves it the largest part that one can, and takes no axis along that only
-stands in the way. These few situations are looked at from the goal backwards, the nearest first, and no further than
-they are asked for.
+The bound is the cheapest way in a simpler world, where an axis can be taken off whatever cuts inside it: of each axis
+it counts whether a reduction is pending over it, whether it cuts where it does not stay, or neither, and an axis that
+has to cut and is equal, or cuts where it stays, is done. It cuts where it stays only once all do that are to be outside
+it. Nothing there costs more than here: a rank holds no more than it can where as many axes cut, an exchange leaves it
+the largest part that one can, and takes no axis along that only stands in the way. These few situations are looked at
+from the goal backwards, the nearest first, and no further than they are asked for.
 Where an axis is to be pending at the end, any of its ranks may keep an element for all, at no cost: until it is
 pending it counts as cutting.
 An exchange that takes an axis off a dim where another one comes leaves a rank with nothing. So that it is counted as
@@ -16,7 +16,7 @@ Source: Culberson and Schaeffer 1998 (bounds from a simpler world); Dijkstra 195
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .cuts import bits_of, subsets
 from .moves import Fan
@@ -49,7 +49,18 @@ class Remaining:
                 self.origin[axis] = 1 << dim
         self.parts.clear()
         self.tracked = sum(self.origin)
-        self.waits: dict[int, int] = {}
+        inner = [0] * len(problem.sizes)
+        for entry in problem.goal[1]:
+            for at, axis in enumerate(entry):
+                inner[axis] = bits_of(entry[at + 1 :])
+        dims = [self.origin.get(1 << axis, 0) for axis in range(len(problem.sizes))]
+        homes = Union(problem.homes)
+        self.blocked = Union(inner)  # by the axes that are not done: those that are to cut inside them
+        # By those that have not moved: those that cannot cut where they stay, since one that does not is on the dim.
+        self.waits = Union([homes[dim] & ~self.staying for dim in dims])
+        self.dims = Union(dims)  # where axes were at the start, and where they stay, as bits
+        self.into = Union([1 << self.home[axis] if axis in self.home else 0 for axis in range(len(problem.sizes))])
+        self.joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
         goal = self.made, 0, 0
         self.settled: dict[Situation, int] = {}
         self.found: dict[Situation, int] = {goal: 0}
@@ -63,7 +74,10 @@ class Remaining:
         """Of the best state to which one of several steps from a cut can lead, with ``pending`` after it."""
         cut, astray, unmoved = self.known.get(number) or self._cut(number)
         axes = fan.bits | fan.summed
-        return self._least(pending, cut | axes, astray & ~axes | axes & ~(fan.aim & self.stays), unmoved & ~axes)
+        unmoved &= ~axes
+        astray = astray & ~axes | axes & ~(fan.aim & self.stays)
+        astray |= axes & (self.blocked[astray | pending & self.moved] | self.waits[unmoved])
+        return self._least(pending, cut | axes, astray, unmoved)
 
     def _least(self, pending: int, cut: int, astray: int, unmoved: int) -> int:
         made = self.made & ~pending
@@ -118,71 +132,64 @@ class Remaining:
 
     def _before(self, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
         """Every step that leads to a situation, from where, and what it costs at least."""
-        problem, waiting = self.problem, self._waiting
-        equal = self.moved & ~self.made & ~pending & ~astray
-        done, apart = equal & self.stays, equal & ~self.stays
-        now = waiting(unmoved) & done
+        share, waits, blocked, tracked = self.problem.share, self.waits, self.blocked, self.tracked
+        undone = pending | astray
+        equal = self.moved & ~self.made & ~undone
+        done = equal & self.stays
+        now = (waits[unmoved] | blocked[undone]) & done
         for axis in _bits(astray & ~self.made & ~unmoved):
             yield (0 if axis & self.stays else 1), (pending, astray & ~axis, unmoved)
         for axis in _bits(self.made & pending):
             yield 0, (pending & ~axis, astray | axis, unmoved)
-        for axes in (0, *subsets(apart)):
-            for others in (0, *subsets(done)):
-                group = problem.least_group(axes | others) if axes | others else None
-                if group is not None:
-                    cut = astray | axes | others
-                    for still in (0, *subsets((axes | others) & self.tracked)):
-                        home = done & ~others & ~waiting(unmoved | still)
-                        price = group.price((group.ranks - 1) * problem.share(cut | home, home))
-                        yield price, (pending, cut, unmoved | still)
-        for axes in (0, *subsets(done & ~now)):
-            into = self._into(axes)
-            for elsewhere in (0, *subsets(astray & self.tracked & ~unmoved)):
-                group = problem.least_group(axes | elsewhere) if axes | elsewhere else None
-                if group is not None:
-                    for still in (0, *subsets(axes & self.tracked)):
-                        still |= elsewhere
-                        home = done & ~waiting(unmoved | still) | axes
-                        held = problem.share(astray | home, home)
-                        bare = self._dims(still) & into
-                        yield (
-                            group.price(held if bare else held - held // group.ranks),
-                            (pending, astray | axes, unmoved | still),
-                        )
-        home = done & ~now
-        for axes, group in self._sums(self.summed & equal):
-            left = home & ~axes
-            pieces = -(-problem.share(astray | left, left) // group.ranks)
-            yield 2 * group.price((group.ranks - 1) * pieces) - ONE, (pending | axes, astray, unmoved)
-        held = problem.share(astray | home, home)
-        for axes, group in self._sums(self.summed & (home | astray)):
-            yield group.price((group.ranks - 1) * held), (pending | axes, astray & ~axes, unmoved)
+        for axes, group in self._groups(equal):
+            cut, others = astray | axes, group.ranks - 1
+            free = done & ~axes & ~blocked[undone | axes]
+            for still in (unmoved, *(unmoved | some for some in subsets(axes & tracked))):
+                home = free & ~waits[still]
+                yield group.price(others * share(cut | home, home)), (pending, cut, still)
+        along = astray & tracked & ~unmoved
+        for every, group in self._groups(done & ~now | along):
+            axes, elsewhere = every & done, every & along
+            cut, free, into = astray | axes, done & ~blocked[undone | axes], self.into[axes]
+            for still in (unmoved | elsewhere, *(unmoved | elsewhere | some for some in subsets(axes & tracked))):
+                home = free & ~waits[still] | axes
+                held = share(astray | home, home)
+                bare = self.dims[still & ~unmoved] & into
+                yield group.price(held if bare else held - held // group.ranks), (pending, cut, still)
+        free = done & ~waits[unmoved]
+        if self.summed & equal:
+            for axes, group in self._sums(self.summed & equal):
+                left = free & ~axes & ~blocked[undone | axes]
+                pieces = -(-share(astray | left, left) // group.ranks)
+                yield 2 * group.price((group.ranks - 1) * pieces) - ONE, (pending | axes, astray, unmoved)
+        if self.summed & ~pending:
+            for axes, group in self._sums(self.summed & (done & ~now | astray)):
+                home = free & ~blocked[undone | axes] | axes & done
+                held = share(astray | home, home)
+                yield group.price((group.ranks - 1) * held), (pending | axes, astray & ~axes, unmoved)
 
-    def _waiting(self, unmoved: int) -> int:
-        """The axes that cannot cut where they stay, since one that does not stay there is still on the dim."""
-        found = self.waits.get(unmoved)
+    def _groups(self, axes: int) -> list[tuple[int, CollectiveGroup]]:
+        """The collectives over some of ``axes``, or these and more."""
+        found = self.joint.get(axes)
         if found is None:
-            dims = self._dims(unmoved)
-            there = sum([homes for dim, homes in enumerate(self.problem.homes) if dims >> dim & 1])
-            found = self.waits[unmoved] = there & ~self.staying
+            groups = [(chosen, self.problem.least_group(chosen)) for chosen in subsets(axes)]
+            found = self.joint[axes] = [(chosen, group) for chosen, group in groups if group is not None]
         return found
 
-    def _dims(self, axes: int) -> int:
-        """Where axes were at the start, as bits."""
-        dims = 0
-        for axis in _bits(axes):
-            dims |= self.origin[axis]
-        return dims
-
-    def _into(self, axes: int) -> int:
-        """Where they stay, as bits."""
-        return sum([1 << dim for dim, homes in enumerate(self.problem.homes) if homes & axes])
-
     def _sums(self, axes: int) -> Iterator[tuple[int, CollectiveGroup]]:
-        for chosen in subsets(axes):
-            group = self.problem.least_group(chosen)
-            if group is not None and self.problem.one_kind(chosen):
-                yield chosen, group
+        return ((chosen, group) for chosen, group in self._groups(axes) if self.problem.one_kind(chosen))
+
+
+class Union(dict[int, int]):
+    """By a set of axes, as bits, what any of them has: ``of`` is what each has. Filled as it is asked."""
+
+    def __init__(self, of: Sequence[int]) -> None:
+        super().__init__({0: 0})
+        self.of = of
+
+    def __missing__(self, axes: int) -> int:
+        found = self[axes] = self[axes & (axes - 1)] | self.of[(axes & -axes).bit_length() - 1]
+        return found
 
 
 def _bits(axes: int) -> Iterator[int]:

@@ -42,8 +42,8 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
         for fan in fans.of(pending, number) if waiting is None else (waiting,):
             still = pending & ~fan.summed | fan.made
             if waiting is None and callable(fan.ends):
-                bound = sofar + fan.least + left.after(number, still, fan)
-                if bound < least:
+                bound = sofar + fan.least
+                if bound < least and (bound := bound + left.after(number, still, fan)) < least:
                     order -= 1
                     heapq.heappush(queue, (bound, order, state, sofar, fan))
                 continue

@@ -82,7 +82,7 @@ class _Factory:
         items = key_of(session, args, kwargs, [])
         if items is None:
             return self._first(session, func, args, kwargs, None)
-        key = tuple(items)
+        key = (*items, kwargs.get("dtype")) if kwargs else tuple(items)  # truth values are no addends
         tag = self._constants.get(key, _UNKNOWN)
         if tag is _UNKNOWN:
             return self._first(session, func, args, kwargs, key)
@@ -139,7 +139,7 @@ class _Factory:
             return made
         if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
             return made  # nobody knows whether other ranks have the same rows
-        type = _type_made(session, op, args, kwargs, self.ground, template, told)
+        type = _type_made(session, op, args, kwargs, self.ground, _addable(template, made), told)
         if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
             type = type.with_ground(Ground.ABSENT)  # a leaf like it; other leaves are what is said of them
         tag = None if type is UNTYPED else Tag(type)
@@ -250,6 +250,13 @@ def _cut_like(template: TensorType, outcome: Outcome) -> Outcome:
     places = {axis: V for axis in outcome.type.axes if axis in cut}
     type = outcome.type.with_placements(places).with_spec(template.spec)
     return replace(outcome, type=type.with_uneven(template.uneven) if template.uneven else type)
+
+
+def _addable(template: TensorType, made: torch.Tensor) -> TensorType:
+    """The template's type without sums that are pending, where truth values are made of its shape: they have none."""
+    if made.dtype is not torch.bool or not template.partial_axes:
+        return template
+    return template.with_placements(dict.fromkeys(template.partial_axes, R))
 
 
 def _like(template: TensorType, ground: Ground) -> TensorType:
