@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from shardwise.cli.runs.fix_search import Texts, search
+from shardwise.cli.runs.fix_search import Texts, edits_of, search
 from shardwise.cli.runs.run import CheckOptions, check_program
 from shardwise.configuration.policy import Policy
 from shardwise.diagnostics.fix import Insert
@@ -388,3 +388,59 @@ def test_each_help_about_the_scale_of_gradients_is_one_edit(loss: str, helps: li
     wanted = [help.format(first + 1, ranks=ranks, sum=first + 3, loss=made, loss_line=first) for help in helps]
     assert list(finding.help) == wanted
     assert [len(fix.edits) for fix in finding.fixes] == [1] * len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("code", "call", "guilty"),
+    [
+        ("SW902", "spmd.assert_type(x, {'dp': S(0), 'tpp': I})", "'tpp'"),
+        ("SW902", "spmd.all_reduce(x, 'model', src=P, dst=R)", "'model'"),
+        ("SW132", "spmd.assert_type(torch.randn(4), {'dp': S(0), 'tp': spmd.S(3)})", "spmd.S(3)"),
+        ("SW131", "spmd.assert_type(x, {'dp': S(1), 'tp': I})", "S(1)"),
+        ("SW131", "spmd.assert_type(x + 0, {'dp': R}, spmd.PartitionSpec('dp', None))", "R"),
+        ("SW902", "spmd.reinterpret_mesh(x, {'xp': V,\n        'yp': V})", "'xp'"),
+    ],
+)
+def test_the_place_of_a_bad_claim_is_what_is_wrong_with_it(code: str, call: str, guilty: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(f"{START}    y = {call}\n")
+    finding = next(one for one in Judge(path).check({}).errors if one.code == code)
+    assert finding.location is not None
+    line = path.read_text().splitlines()[finding.location.line - 1]
+    assert line[finding.location.column : finding.location.end_column] == guilty
+
+
+def test_a_piece_that_is_cut_otherwise_than_it_is_gathered_is_gathered_so_or_cut_so(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    made = "spmd.reduce_scatter(h, 'tp', src=P, dst=S({}))"
+    path.write_text(
+        f"{START}    h = spmd.assert_type(torch.randn(4, 4), {{'dp': S(0), 'tp': P}})\n"
+        f"    y = {made.format(0)}\n    z = spmd.all_gather(y, 'tp', src=S(1), dst=R)\n"
+    )
+    judge = Judge(path, local=False)
+    (finding,) = judge.check({}).errors
+    line = len(START.splitlines()) + 2
+    assert (finding.code, list(finding.help)) == (
+        "SW212",
+        [
+            'all_gather(y, "tp", src=S(0), dst=R)',
+            f"dst=S(1) in the reduce_scatter in line {line} that makes y, if it is meant to be cut so",
+        ],
+    )
+    for fix, changed in zip(finding.fixes, ("src=S(0), dst=R", made.format(1)), strict=True):
+        (edit,) = edits_of([fix]) or ()
+        assert changed in edit.after
+        assert judge.check({str(path): edit.after}).exit_code == ExitCode.CLEAN
+
+
+def test_what_is_as_long_as_a_piece_and_said_to_be_whole_is_to_be_made_whole(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"{START}    h = spmd.assert_type(torch.randn(4, 6), {{'dp': R, 'tp': S(0)}})\n"
+        "    angles = torch.arange(4)[:, None] * torch.ones(4, 6)\n    y = h * angles.cos()\n"
+    )
+    (finding,) = Judge(path, local=False).check({}).errors
+    assert (finding.code, list(finding.help)) == (
+        "SW402",
+        ['make angles.cos() for all ranks\' elements, and convert(angles.cos(), "tp", src=R, dst=S(0)) for the piece'],
+    )

@@ -47,6 +47,26 @@ def test_every_option_with_a_heading_is_one_of_a_command():
     assert {option for names in SECTIONS.values() for option in names.split()} <= known
 
 
+def test_without_a_word_the_page_is_shown_and_nothing_called_an_error():
+    shown = CliRunner().invoke(main, [])
+    assert shown.exit_code != 1
+    assert shown.output.startswith("Usage: ")
+    assert "Error" not in shown.output
+    assert shown.output.count("Usage: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["help", "check"], "no such command 'help': shardwise COMMAND --help"),
+        (["fix", "train.py"], "no such command 'fix': shardwise check SCRIPT --fix"),
+    ],
+)
+def test_a_command_of_other_tools_is_told_as_what_it_is_here(words, said):
+    shown = CliRunner().invoke(main, words, prog_name="shardwise")
+    assert (shown.exit_code, said in shown.output) == (2, True)
+
+
 @pytest.mark.parametrize("command", [["check"], ["verify", "--mesh", "dp=2"]])
 def test_what_is_no_script_is_told_with_the_way_out(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

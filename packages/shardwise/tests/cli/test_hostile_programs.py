@@ -41,6 +41,10 @@ def outcome(project, source):
             "def f(a): return f(a + 1)\nf(torch.ones(1))",
             "the program raised RecursionError: maximum recursion depth exceeded",
         ),
+        (
+            "sys.setrecursionlimit(10**9)\ndef f(n): return f(n + 1)\nf(0)",
+            "the program raised RecursionError: maximum recursion depth exceeded",
+        ),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("sys.exit(x)", "the program raised SystemExit(tensor("),
         ("sys.exit(10**40)", "the program raised SystemExit(1000"),

@@ -113,13 +113,16 @@ if dist.get_world_size() > 1:
     ],
 )
 def test_a_program_that_takes_its_process_with_it_is_no_clean_one_and_leaves_what_was_found(project, end, how):
-    project.write(TYPED + BROKEN_THEN_LONG + f"import ctypes, os\n{end}\n")
+    source = TYPED + BROKEN_THEN_LONG + f"import ctypes, os\n{end}\n"
+    project.write(source)
     with start(project.folder, "check", "train.py", "--format", "json") as process:
         out, err = process.communicate(timeout=60)
     report = json.loads(out)
     assert process.returncode == 2, err
     assert [finding["code"] for finding in report["findings"]] == ["SW112"]
     assert report["stopped"]["text"] == f"nothing, but {how}"
+    crashed = report["stopped"]["place"]
+    assert (crashed and crashed["line"]) == (len(source.splitlines()) if "SIGABRT" in how or "SIGSEGV" in how else None)
 
 
 def test_cost_of_a_program_that_leaves_its_process_is_an_error_and_no_silence(project):

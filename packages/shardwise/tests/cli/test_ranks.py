@@ -332,7 +332,7 @@ def test_ranks_that_are_not_run_are_taken_to_follow(ranks):
 
 USAGE = {
     ("--ranks", "0-9", "--world-size", "4"): "not in a world of 4: ranks go from 0 to 3",
-    ("--ranks", "some"): "'some' in 'some' is no rank: write all, corners or a list",
+    ("--ranks", "some"): "'some' is no rank: write all, corners or a list",
     ("--ranks", "3-1"): "no rank",
     ("--ranks", "0,"): "no rank",
     ("--ranks", "all", "--rank", "0"): "leave one of them out",

@@ -93,7 +93,7 @@ def test_an_untyped_tensor_has_none(run):
         ("", "say on which mesh: --mesh dp=2,tp=2, or mesh under [tool.shardwise] in pyproject.toml"),
         ("--mash tp=2", "there is no --mash; did you mean --mesh?"),
         ("--mesh 'tp=2", 'no closing quotation in "--mesh \'tp=2"'),
-        ("--mesh tp", "'tp' in 'tp' is not an axis with its size: write it like dp=2,tp=4"),
+        ("--mesh tp", "'tp' is not an axis with its size: write it like dp=2,tp=4"),
         ("--mesh tp=2 --rank 2", "rank 2 is not on the mesh tp=2: ranks go from 0 to 1"),
         ("--mesh tp=2 --glob", "there is no --glob; did you mean --global?"),
     ],

@@ -109,7 +109,7 @@ def test_a_call_that_is_wrong_whatever_the_types_are_is_a_finding(spmd_project):
     ("mark", "said"),
     [
         ("", "*needs a mesh: @pytest.mark.spmd(mesh='dp=2,tp=2'), or mesh under*"),
-        ("mesh='dp'", "*'dp' in 'dp' is not an axis with its size: write it like dp=2,tp=4*"),
+        ("mesh='dp'", "*'dp' is not an axis with its size: write it like dp=2,tp=4*"),
         ("mesh='dp=0'", "*axis dp has size '0', which is not a number of ranks*"),
         ("mesh=4", "*a mesh is a text or a mapping from names to sizes, got 4*"),
         ("mesh='dp=2', rank=1", "*has no option rank=1: did you mean ranks?*"),

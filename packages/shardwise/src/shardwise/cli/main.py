@@ -24,7 +24,7 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.launcher import is_launched
 from shardwise.host.no_run import NoProgram
 
-from .options.command_list import ADDED_BY, COMMANDS, LISTED, SECTIONS
+from .options.command_list import ADDED_BY, COMMANDS, INSTEAD, LISTED, SECTIONS
 from .runs import guard
 from .runs.streams import is_no_room, is_no_temporary_folder, open_closed_streams
 
@@ -98,6 +98,8 @@ class FrontDoor(click.Group):
             raise click.UsageError(
                 f"{name} is no command; to check it: {ctx.command_path} check {shlex.join(args)}", ctx
             )
+        if name in INSTEAD:
+            raise click.UsageError(f"no such command {name!r}: {ctx.command_path} {INSTEAD[name]}", ctx)
         known = [*self.list_commands(ctx), *ADDED_BY]
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         raise click.UsageError(f"no such command {name!r}{f'; did you mean {close[0]}?' if close else ''}", ctx)
@@ -154,6 +156,9 @@ def _complain(error: click.ClickException) -> None:
     """Show it: what was given may be of any length, and have escape sequences in it."""
     text = "\n".join(shortened(clean(line)) for line in error.format_message().split("\n"))
     context = getattr(error, "ctx", None)
+    if context is not None and error.format_message() == context.get_help():  # nothing was asked for
+        click.echo(text, err=True)
+        return
     shown = click.UsageError(text, context) if isinstance(error, click.UsageError) else click.ClickException(text)
     shown.show()
 

@@ -23,6 +23,8 @@ from .settings import DeclaredRule, Settings
 TABLE = "tool.shardwise"
 PROJECT_FILE = "pyproject.toml"
 _RANKS = re.compile(r"all|corners|\d+(-\d+)?(,\d+(-\d+)?)*")
+_MEANT_BY = {"mode": "strict, local or partials", "links": "bandwidth or latency"}
+"""Keys that others have for what several of ours say."""
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -82,7 +84,8 @@ def settings_of(text: str, file: Path) -> Settings:
             raise _Wrong(f"[{TABLE}] is a table, not {_kind(table)}", "shardwise")
         for key, value in table.items():
             if key not in KEYS:
-                raise _Wrong(f"unknown key {key!r} in [{TABLE}]{_near(key, KEYS)}", key)
+                near = f"; did you mean {_MEANT_BY[key]}?" if key in _MEANT_BY else _near(key, KEYS)
+                raise _Wrong(f"unknown key {key!r} in [{TABLE}]{near}", key)
             name, read = KEYS[key]
             try:
                 values[name] = read(key, value)
@@ -133,7 +136,7 @@ def _line(text: str, words: Iterable[str]) -> int:
 
 def _words(value: object) -> list[str]:
     """The words of a value by which its line is found, where only one of them can be the wrong one."""
-    return [value] if isinstance(value, str) else []
+    return [value] if isinstance(value, str) and value.strip() else []
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -158,7 +161,8 @@ def _kind(value: object) -> str:
 
 def _of(kind: type, value: object) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{_KINDS[kind]} is expected, not {_kind(value)}")
+        instead = f': write ["{value}"]' if kind is list and isinstance(value, str) else ""
+        raise ValueError(f"{_KINDS[kind]} is expected, not {_kind(value)}{instead}")
     return value
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from .codes import CODES
 from .finding import Finding
 from .fix import Fix
-from .respelling import Instead, respelled
+from .respelling import Instead, argument_at, respelled
 from .source import location_of_traceback, user_location
 from .source_location import Operand, SourceLocation
 
@@ -34,6 +34,8 @@ class SpmdTypeError(RuntimeError):
     ``code``     the diagnostic code, ``SW101`` and so on (see ``shardwise explain``).
     ``help``     remedies, each a call that can be pasted.
     ``meant``    what the offending call may have meant instead of what it says; each is told as a remedy.
+    ``said``     the argument of the call that is at fault, as it may be written there, ``S(1)``; ``beside`` its key, if
+                 it is the value of a dict.
     ``axis``     the mesh axis at fault, where there is one.
     ``attached`` the finding that a boundary gave it, or None.
     ``finding``  the structured finding (location, operands, repairs): the attached one, else one made on first use from
@@ -56,6 +58,8 @@ class SpmdTypeError(RuntimeError):
         code: str = "SW905",
         help: tuple[str, ...] = (),
         meant: tuple[Instead, ...] = (),
+        said: str = "",
+        beside: str = "",
         axis: object = None,
         context: str | None = None,
         finding: Finding | None = None,
@@ -64,6 +68,7 @@ class SpmdTypeError(RuntimeError):
         self.code = code
         self.help = (*help, *(one.help for one in meant))
         self.meant = tuple(meant)
+        self.said, self.beside = said, beside
         self.axis = axis
         self.context = context
         self.attached = finding
@@ -155,7 +160,8 @@ def attach(
     """The finding of ``error``, made now unless it has one; help that fixes carry out is told with the others.
 
     The message's first line is the headline, further lines become facts. Without ``location`` it is the innermost call
-    in the user's own code: that of the traceback if the error has left it, else the one that is running.
+    in the user's own code: that of the traceback if the error has left it, else the one that is running. Of a call
+    of which one argument is at fault it is that argument.
     """
     if error.attached is not None:
         return error.attached
@@ -166,7 +172,7 @@ def attach(
     finding = Finding(
         code=error.code if error.code in CODES else _FALLBACK,
         message=first,
-        location=location,
+        location=argument_at(location, error.said, error.beside) or location,
         op=op,
         axis=axis,
         operands=tuple(operands),

@@ -59,7 +59,11 @@ def find(query: str) -> Code:
 
 
 _COMMON = {"the", "and", "for", "that", "are", "not", "with", "one", "its", "has", "was", "over", "from", "this", "all"}
-_MEANT_BY = dict.fromkeys(("deadlock", "deadlocks", "hang", "hangs", "hung", "stuck"), "wait")
+_MEANT_BY = dict.fromkeys(("deadlock", "deadlocks", "hang", "hangs", "hung", "stuck"), "wait") | {
+    "allreduce": "reduce",
+    "allgather": "gather",
+    "reducescatter": "scatter",
+}
 _ABOUT = ((6, "name"), (4, "summary"), (3, "sentence"), (1, "text"))
 """What a word found there says of a code's being meant."""
 

@@ -36,6 +36,10 @@ class ExitCode(enum.IntEnum):
     """The program ran to its end, but what it promises could not all be compared, or none of it has a type."""
 
 
+NO_EXCEPTION = "nothing, but "
+"""How the text of a stop begins that is no exception of the program: what follows says how it ended."""
+
+
 class StopReason(enum.Enum):
     """Why a program did not run to its end."""
 
@@ -155,11 +159,10 @@ class RunResult:
         """Why there is no full verdict, in the form of a finding (SW910 to SW912); None if there is one."""
         if self.stopped is not None:
             code = "SW910" if self.stopped.reason is StopReason.SCRIPT_ERROR else "SW912"
-            said = f"the program {'raised' if code == 'SW910' else 'was interrupted'}"
-            text = f"{said} {self.stopped.text}" if code == "SW910" and self.stopped.text else said
-            said, place = f"{text} after {_operations(self.checked_ops)}", self.stopped.location
+            how, way = _how_it_ended(self.stopped.text) if code == "SW910" else ("was interrupted", "")
+            said, place = f"the program {how} after {_operations(self.checked_ops)}", self.stopped.location
             ways = ways_on(self.stopped.text, self.script, self.command("check")) if code == "SW910" else ()
-            return Finding(code, said, place, help=ways)
+            return Finding(code, said, place, help=(way, *ways) if way else ways)
         shown = self.coverage.has_modules or self.coverage.unjudged
         if self.checked_ops == 0 and not (self.errors or self.held_back or shown):
             return Finding(
@@ -220,6 +223,15 @@ class RunResult:
         if self.inconclusive:
             return "inconclusive"
         return "clean" if self.ending is None else self.ending.name
+
+
+def _how_it_ended(stopped: str) -> tuple[str, str]:
+    """``raised ValueError: no such batch``, or what ended the program that is no exception of its own; and a help."""
+    other = stopped.removeprefix(NO_EXCEPTION)
+    if other == stopped:
+        return f"raised {stopped}".rstrip(), ""
+    how, _, way = other.partition("; ")
+    return how, way
 
 
 def _operations(count: int) -> str:

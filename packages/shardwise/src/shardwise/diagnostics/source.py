@@ -66,7 +66,11 @@ class Site:
         )
 
 
-def positions_of(code: CodeType, instruction: int) -> tuple[int | None, int | None, int | None, int | None]:
+Position = tuple[int | None, int | None, int | None, int | None]
+"""First and last line, first column and column after the last, as far as Python knows them."""
+
+
+def positions_of(code: CodeType, instruction: int) -> Position:
     """First and last line, first and last column of the expression that an instruction belongs to.
 
     A truth test or an iteration carries the span of its whole statement; what is meant is the value it looks at, which
@@ -74,19 +78,48 @@ def positions_of(code: CodeType, instruction: int) -> tuple[int | None, int | No
     """
     unit = instruction // 2
     if opname_of(code, instruction).startswith(_CONSUMERS):
-        unit = _instruction_unit(code, unit) - 1
-    return next(itertools.islice(code.co_positions(), unit, None), (None, None, None, None))
+        unit = _instruction_unit(_bytes_of(code, instruction), unit) - 1
+    if instruction < _FAR:
+        return next(itertools.islice(code.co_positions(), unit, None), (None, None, None, None))
+    positions = _whole(code).positions
+    return positions[unit] if unit < len(positions) else (None, None, None, None)
 
 
 def opname_of(code: CodeType, instruction: int) -> str:
     """The name of the instruction at offset ``instruction``."""
-    unit = instruction // 2
-    return dis.opname[code.co_code[2 * _instruction_unit(code, unit)]] if 0 <= instruction < len(code.co_code) else ""
+    raw = _bytes_of(code, instruction)
+    return dis.opname[raw[2 * _instruction_unit(raw, instruction // 2)]] if 0 <= instruction < len(raw) else ""
 
 
-def _instruction_unit(code: CodeType, unit: int) -> int:
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """All instructions of a function, which Python copies or goes through each time that it is asked for one."""
+
+    code: CodeType
+    raw: bytes
+    positions: list[Position]
+
+
+_FAR = 8192
+"""Instructions from this offset on are looked up in what is kept of the last such function: a script may be one."""
+_last: _Whole | None = None
+
+
+def _whole(code: CodeType) -> _Whole:
+    global _last
+    last = _last
+    if last is None or last.code is not code:
+        _last = last = _Whole(code, code.co_code, list(code.co_positions()))
+    return last
+
+
+def _bytes_of(code: CodeType, instruction: int) -> bytes:
+    return code.co_code if instruction < _FAR else _whole(code).raw
+
+
+def _instruction_unit(raw: bytes, unit: int) -> int:
     """During a call between Python functions ``f_lasti`` is at the last inline cache of the calling instruction."""
-    while unit > 0 and dis.opname[code.co_code[2 * unit]] == "CACHE":
+    while unit > 0 and dis.opname[raw[2 * unit]] == "CACHE":
         unit -= 1
     return unit
 

@@ -227,7 +227,7 @@ def _no_processes() -> Iterator[None]:
 
     def refuse(*args: object, **options: object) -> NoReturn:
         raise StartsProcesses(
-            "the program starts processes of its own, and only this one is checked; "
+            "the program starts processes of its own; only this one is checked: "
             "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"
         )
 

@@ -250,13 +250,13 @@ def _counts(settings: Mapping[str, object], ranks: int) -> list[str]:
 
 def _refused() -> StartsProcesses:
     return StartsProcesses(
-        "the program starts processes that are no ranks, as far as their arguments say, and only this one is checked; "
+        "the program starts processes that are no ranks, as far as their arguments say; only this one is checked: "
         "check the function that one rank runs, or write the script for torchrun, which starts one process per rank"
     )
 
 
 def _awaited() -> StartsProcesses:
     return StartsProcesses(
-        "the program waits for what another of its ranks would put into a queue, and only one runs in this process; "
+        "the program waits for what another of its ranks would put into a queue; only one runs in this process: "
         "let the ranks exchange it by a collective, or take it in the function that each of them runs"
     )

@@ -32,9 +32,8 @@ class MeshShape:
         for part in text.split(","):
             name, equals, size = (piece.strip() for piece in part.partition("="))
             if not equals or not name.isidentifier():
-                raise SpmdValueError(
-                    f"{part.strip()!r} in {text!r} is not an axis with its size: {EXAMPLE}", code="SW903"
-                )
+                of = "" if part.strip() == text.strip() else f" in {text!r}"
+                raise SpmdValueError(f"{part.strip()!r}{of} is not an axis with its size: {EXAMPLE}", code="SW903")
             if not size.isascii() or not size.isdigit() or int(size) < 1:
                 said = f"axis {name} has size {size!r}, which is not a number of ranks: {EXAMPLE}"
                 raise SpmdValueError(said, code="SW903")

@@ -69,9 +69,9 @@ def _unknown_name(name: str, scopes: Scopes) -> SpmdTypeError:
     message = f"the current mesh has no axis named {name!r}; {listed}{note}"
     if name in _of_any_mesh:  # it is spelled right
         help = (f"with set_current_mesh(...): around this line, with the mesh that has {name!r}",)
-        return SpmdTypeError(message, code="SW902", help=help)
+        return SpmdTypeError(message, code="SW902", help=help, said=repr(name))
     close = difflib.get_close_matches(name, known, 1)
     meant = [Instead(f"did you mean {one!r}", repr(name), f'"{one}"') for one in close if one.isidentifier()]
     if not meant and len(known) <= _FEW:
         meant = [Instead(f"{one!r} in its place, if that is meant", repr(name), f'"{one}"') for one in known]
-    return SpmdTypeError(message, code="SW902", meant=tuple(meant))
+    return SpmdTypeError(message, code="SW902", meant=tuple(meant), said=repr(name))

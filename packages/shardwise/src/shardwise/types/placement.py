@@ -346,6 +346,9 @@ def resolve_dim(shard: Shard, ndim: int) -> int:
         last = f"S({ndim - 1})"
         meant = (Instead(f"{last}, its last dim, if that is meant", repr(shard), f"spmd.{last}"),) if ndim else ()
         raise SpmdTypeError(
-            f"{shard} names a dim that a tensor with ndim {ndim} does not have", code="SW132", meant=meant
+            f"{shard} names a dim that a tensor with ndim {ndim} does not have",
+            code="SW132",
+            meant=meant,
+            said=repr(shard),
         )
     return dim

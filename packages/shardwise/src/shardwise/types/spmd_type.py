@@ -79,6 +79,8 @@ def spec_contradicted(axis: object, placement: object) -> SpmdTypeError:
         f"the partition spec shards a dim over {said}, but {said} is given as {placement}; an axis that shards is V",
         code="SW131",
         meant=(Instead(help, repr(placement), "spmd.V", beside=said),) if isinstance(axis, str) else (),
+        said=repr(placement),
+        beside=said if isinstance(axis, str) else "",
     )
 
 

@@ -19,7 +19,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.annotations import said_first
-from shardwise.interop.fixes.collective_calls import as_said, meant_axis, over_axis
+from shardwise.interop.fixes.collective_calls import as_said, cut_where_made, meant_axis, over_axis
 from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.own_positions import MovedTag
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
@@ -284,7 +284,9 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: T
         way = f"{call.op}({name}, {axis_argument(axis)}, src=S({known.dim}), dst={call.dst!r})"
         told = wrong_shard_dim(call.op, name, axis, said, known.dim, way)
         fixes = located.replaced(way, call.op, axis_argument(axis), f"S({known.dim})", repr(call.dst))
-        _report(session, located, axis, replace(told, fixes=fixes))
+        made = cut_where_made(call.x, name, axis, known.dim, said)
+        help = (*told.help, *(fix.help for fix in made))
+        _report(session, located, axis, replace(told, help=help, fixes=(*fixes, *made)))
 
 
 def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: object) -> None:

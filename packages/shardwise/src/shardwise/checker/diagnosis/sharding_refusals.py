@@ -20,6 +20,7 @@ from shardwise.op_rules.propagation.placer import whole_shape
 from shardwise.planner.cost import Interconnect
 from shardwise.planner.links import DEFAULT
 from shardwise.planner.repairs import sharding_repairs
+from shardwise.types.placement import I, R
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
@@ -59,7 +60,25 @@ def whole_meets_shard(refused: RefusedCall) -> Diagnosis:
     partners = " and ".join(map(refused.cut, refused.others))
     fact = f"{refused.first} is not sharded over {refused.axis}, {partners} is" if partners else refused.reason
     message = f"{refused.op} needs {refused.first} sharded over {refused.axis} like the others"
-    return _with_moves(refused, Diagnosis("SW402", message, (fact,)))
+    said = _with_moves(refused, Diagnosis("SW402", message, (fact,)))
+    return said if said.help else replace(said, help=_made_whole(refused))
+
+
+def _made_whole(refused: RefusedCall) -> tuple[str, ...]:
+    """What to do where the whole of a dim has as many elements as a piece of the others: it is made too short."""
+    position, axis = refused.culprits[0], refused.at.axis
+    operand = refused.operands[position]
+    place = operand.type.get(axis) if isinstance(operand.type, TensorType) else None
+    labelling = None if refused.call is None or refused.rule.labels is None else refused.rule.labels(refused.call)
+    if labelling is None or place not in (R, I) or not refused.others:
+        return ()
+    tensors = [at for at, one in enumerate(refused.operands) if one.shape is not None]
+    cut = sharded_dim(refused.operands[refused.others[0]].type, axis)
+    dims, partner = (labelling.operands[tensors.index(at)] for at in (position, refused.others[0]))
+    if cut is None or partner[cut] not in dims:
+        return ()
+    piece = f"convert({refused.first}, {refused.argument}, src={place!r}, dst=S({dims.index(partner[cut])}))"
+    return (f"make {refused.first} for all ranks' elements, and {piece} for the piece",)
 
 
 def mean_over_shard(refused: RefusedCall) -> Diagnosis:

@@ -44,3 +44,12 @@ COMMANDS = {name: f"shardwise.cli.{name}" for name, listed in LISTED.items() if 
 """Our own commands, with the module that has a function of that name."""
 ADDED_BY = {name: listed.brought_by for name, listed in LISTED.items() if listed.brought_by}
 """Commands that other packages bring, by the entry-point group ``shardwise.commands``, and which package it is."""
+INSTEAD = {
+    "help": "COMMAND --help",
+    "fix": "check SCRIPT --fix",
+    "watch": "check SCRIPT --watch",
+    "report": "check SCRIPT --html FILE",
+    "annotate": "check SCRIPT --annotate",
+    "version": "--version",
+}
+"""What other tools have as a command, and ours as an option."""

@@ -182,7 +182,10 @@ def _configured(settings: Settings, files: Sequence[Path], params: dict[str, Any
     select, ignore = together(params["select"]), together(params["ignore"])
     baseline: Path | None = params["baseline"] or settings.baseline
     if params["write_baseline"] and baseline is None:
-        raise click.UsageError("--write-baseline does not know where to: add --baseline FILE, or baseline to the file")
+        raise click.UsageError(
+            '--write-baseline does not know where to: add --baseline FILE, or baseline = "FILE" to [tool.shardwise] '
+            "in pyproject.toml"
+        )
     if params["write_baseline"]:
         require_writable("--baseline", baseline, JSON)
     words = [

@@ -52,7 +52,8 @@ class RanksParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cl
         for part in value.split(","):
             first, dash, last = (piece.strip() for piece in part.partition("-"))
             if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-                what = f"{part.strip()!r} in {value!r} is no rank"
+                of = "" if part.strip() == value.strip() else f" in {value!r}"
+                what = f"{part.strip()!r}{of} is no rank"
                 self.fail(f"{what}: write all, corners or a list like 0,3,5-7", param, ctx)
             ranks |= set(range(int(first), int(last or first) + 1))
         return RankChoice(listed=tuple(sorted(ranks)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from shardwise.diagnostics.printing.limits import DEFAULT, EVERYTHING
-from shardwise.diagnostics.result import Collector, ExitCode, RunResult, StopReason
+from shardwise.diagnostics.result import NO_EXCEPTION, Collector, ExitCode, RunResult, StopReason
 from shardwise.diagnostics.statistics import COUNTS
 from shardwise.host.launcher import LaunchedRank, launched_rank
 from shardwise.host.program import Program
@@ -262,7 +262,7 @@ class AskedCheck:
         for finding in death.findings:
             collector.add(finding)
         collector.count_checked(death.checked)
-        collector.stop(StopReason.SCRIPT_ERROR, f"nothing, but {death.how}")
+        collector.stop(StopReason.SCRIPT_ERROR, f"{NO_EXCEPTION}{death.how}", death.location)
         return collector.result()
 
     def _reported(self, result: RunResult, traces: Sequence[Trace] = ()) -> RunResult:

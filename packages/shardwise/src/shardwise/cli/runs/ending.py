@@ -23,9 +23,9 @@ from shardwise.diagnostics.error_text import (
 from shardwise.diagnostics.errors import SpmdTypeError, attach
 from shardwise.diagnostics.finding import ENDS_PROGRAM
 from shardwise.diagnostics.printing.printable import safe_repr
-from shardwise.diagnostics.result import Collector, StopReason
+from shardwise.diagnostics.result import NO_EXCEPTION, Collector, StopReason
 from shardwise.host.blame import is_ours
-from shardwise.host.no_run import NoProgram
+from shardwise.host.no_run import NoProgram, StartsProcesses
 from shardwise.uniformity.calls import CutOff
 from shardwise.worlds.absent_objects import OtherRanksNeeded
 
@@ -53,6 +53,9 @@ def ending(collector: Collector, interrupted: threading.Event, whole: bool) -> I
         pass  # what keeps this rank waiting is a finding about all of them
     except (NoProgram, OtherRanksNeeded):
         raise
+    except StartsProcesses as error:
+        said = str(error).removeprefix("the program ")
+        collector.stop(StopReason.SCRIPT_ERROR, f"{NO_EXCEPTION}{said}", location_of(error))
     except BaseException as error:
         if issubclass(type(error), click.ClickException) and not _is_of_program(error):
             raise

@@ -8,9 +8,12 @@ code of the program calls ``exit``, what it has told until then is the result. I
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import fcntl
 import mmap
 import os
 import pickle
+import re
 import select
 import signal
 import sys
@@ -23,6 +26,9 @@ from typing import BinaryIO
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.printing.printable import clean
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.host.blame import PACKAGE
+from shardwise.host.overlay import is_of_library
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 LAST_WORDS_S = 2.0
@@ -33,15 +39,22 @@ LEAVE = os._exit
 _SAID, _FAILED = 1, 255
 OWN_PROCESS = "own process"
 """What click's context holds where the command was started as a process, and not called by another program."""
+_OUT_OF_THE_WAY = 512
+"""From here on is the number of the file that a crash is written to: nobody has it, even if the program closes all."""
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Death:
-    """The fork has ended before it reported: ``how``, after it had told of ``findings`` and of so many operations."""
+    """The fork has ended before it reported: ``how``, after it had told of ``findings`` and of so many operations.
+
+    ``location``  the line of the program that ran, if that is known.
+    """
 
     how: str
     findings: list[Finding] = field(default_factory=list)
     checked: int = 0
+    location: SourceLocation | None = None
 
 
 class _Fork:
@@ -90,6 +103,7 @@ def guarded() -> Death | None:
     sys.stderr.flush()
     told, telling = os.pipe()
     lifeline, held = os.pipe()
+    crash = os.memfd_create("crash")
     _Fork.outcome = mmap.mmap(-1, 1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     fork = os.fork()
@@ -101,6 +115,9 @@ def guarded() -> Death | None:
         _Fork.pipe, _Fork.number = os.fdopen(telling, "wb"), os.getpid()
         _Fork.pipe_itself = os.fstat(telling).st_ino
         threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+        with contextlib.suppress(OSError, ValueError):
+            faulthandler.enable(fcntl.fcntl(crash, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY), all_threads=False)
+        os.close(crash)
         return None
     os.close(telling)
     os.close(lifeline)
@@ -116,14 +133,24 @@ def guarded() -> Death | None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     findings = [one for one in found if isinstance(one, Finding)]
     counts = [one for one in found if isinstance(one, int)]
-    return Death(_how(code, said == _FAILED), findings, max(counts, default=0))
+    return Death(_how(code, said == _FAILED), findings, max(counts, default=0), _line_of(crash))
 
 
 def _how(code: int, failed: bool) -> str:
-    """How the fork has ended without a report, as a continuation of "nothing, but"."""
+    """How the fork has ended without a report, as a continuation of "the program"."""
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
-    return "shardwise failed" if failed else f"left its process with exit code {code}, past Python"
+    return "ended because shardwise failed" if failed else f"left its process with exit code {code}, past Python"
+
+
+def _line_of(crash: int) -> SourceLocation | None:
+    """The program's innermost line on the stack that was written when its process died of what its own code did."""
+    stack = os.pread(crash, 1 << 20, 0).decode(errors="replace").rpartition("Fatal Python error")[2]
+    os.close(crash)
+    for file, line, function in _FRAME.findall(stack):
+        if os.path.isfile(file) and not is_of_library(file) and not file.startswith(PACKAGE):
+            return SourceLocation(file, int(line), function=function)
+    return None
 
 
 def _wait_for(fork: int) -> int:

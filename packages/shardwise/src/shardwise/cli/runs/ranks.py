@@ -12,7 +12,7 @@ from shardwise.checker.patching.installation import rehearse
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
-from shardwise.diagnostics.result import RunResult, Stop, StopReason
+from shardwise.diagnostics.result import NO_EXCEPTION, RunResult, Stop, StopReason
 from shardwise.host.program import Program
 from shardwise.host.worker_pool import worker_pool
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
@@ -122,12 +122,12 @@ def _result(outcome: RankOutcome, program: Program) -> RunResult:
     end = outcome.trace.end
     if outcome.report is None:
         how = f"{end.how.value.removeprefix('has ')} {end.text}".strip()
-        stopped = Stop(StopReason.SCRIPT_ERROR, f"nothing, but {how}")
+        stopped = Stop(StopReason.SCRIPT_ERROR, f"{NO_EXCEPTION}{how}")
         until_then = tuple(one for one in outcome.told if isinstance(one, Finding))
         return RunResult(findings=until_then, script=str(program), stopped=stopped)
     result = from_json(outcome.report)
     if end.how is Ending.BUSY:
-        return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"nothing, but {end}", end.location))
+        return replace(result, stopped=Stop(StopReason.SCRIPT_ERROR, f"{NO_EXCEPTION}{end}", end.location))
     return result
 
 

@@ -132,6 +132,8 @@ def _refine_spec(current: PartitionSpec | None, asserted: PartitionSpec | None, 
                 raise SpmdTypeError(
                     f"axis {axis!r} is said to shard dim {dim} of {name}, but it shards dim {home[axis]}",
                     code="SW131",
+                    said=repr(Shard(dim)),
+                    beside=axis_argument(axis),
                     axis=axis,
                 )
         if current[dim] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 
@@ -13,8 +14,8 @@ from shardwise.mesh.normalize import axis_argument
 from shardwise.types.placement import Placement
 from shardwise.types.tensor_type import TensorType
 
-from ..calls.located_call import LocatedCall
-from .expressions import call_at, group_argument, is_path, keyword_of, text_of
+from ..calls.located_call import LocatedCall, provenance
+from .expressions import call_at, callee, group_argument, is_path, keyword_of, text_of
 
 _STEP = re.compile(r"(\w+)\(([^,()]+), src=([\w()]+), dst=([\w()]+)\)(?: |$)")
 """A transition whose operand is left out: ``convert("tp", src=R, dst=S(0)) to keep one piece per rank``."""
@@ -55,6 +56,22 @@ def over_axis_where_made(origin: tuple[Hop, ...], axis: MeshAxis, help: str) -> 
             return over_axis(hop.location, axis, help)
         if call is not None and hop.text.endswith("since this all_reduce"):
             return over_axis(hop.location, axis, help, raw=True)
+    return ()
+
+
+def cut_where_made(value: object, name: str, axis: MeshAxis, known: int, said: int) -> tuple[Fix, ...]:
+    """The collective of ours that has cut a value along dim ``known`` cuts it along ``said``."""
+    for hop in provenance(value, axis):
+        call = call_at(hop.location)
+        cut = None if call is None else keyword_of(call, "dst")
+        if call is None or not isinstance(cut, ast.Call):
+            continue
+        if callee(hop.location, cut) in ("S", "Shard") and [ast.unparse(one) for one in cut.args] == [str(known)]:
+            op = callee(hop.location, call)
+            help = (
+                f"dst=S({said}) in the {op} in line {hop.location.line} that makes {name}, if it is meant to be cut so"
+            )
+            return (Fix(help, (Argument(hop.location, "dst", f"spmd.S({said})"),), choice=True),)
     return ()
 
 
