@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -107,6 +108,15 @@ def test_what_a_program_does_to_its_interpreter_loses_no_finding(project, source
     assert code == 1
     assert "SW112" in report
     assert hooks == (sys.excepthook, sys.stdout, len(sys.meta_path), sys.gettrace())
+
+
+def test_an_exception_that_ends_a_thread_is_shown_with_the_frames_of_the_program(project):
+    thread = "t = threading.Thread(target=load, name='reader')\nt.start()\nt.join()\n"
+    result = project.check_source(f"{CLEAN}\nimport threading\ndef load(): raise ValueError('no such shard')\n{thread}")
+    assert result.exit_code == 0
+    assert "Exception in thread reader:\n" in result.stderr
+    assert "ValueError: no such shard" in result.stderr
+    assert os.path.join("src", "shardwise") not in result.stderr
 
 
 def test_a_program_that_removes_the_folder_it_went_to_is_reported_as_seen_from_where_the_command_was_given(project):

@@ -26,6 +26,7 @@ from .attribute_patch import patched
 from .interpreter_state import folder_kept, interpreter_kept
 from .no_run import NoProgram, StartsProcesses
 from .overlay import compiled, imports_overlaid, read_bytes
+from .thread_errors import thread_errors_of_own_frames
 from .user_warnings import warnings_at_own_lines
 
 _START = multiprocessing.process.BaseProcess.start
@@ -104,6 +105,7 @@ class Program:
             patched(atexit, "register", _register(handlers, own)),
             output_to_stderr(),
             warnings_at_own_lines(),
+            thread_errors_of_own_frames(),
             folder_kept(),
             _no_processes(),
             imports_overlaid(),
