@@ -35,6 +35,17 @@ def test_an_operator_without_a_rule_says_how_to_declare_one():
         unheard_of(make("V"), 2.0)
 
 
+@torch.library.custom_op("shardwise_tests::of_a_list", mutates_args=())
+def of_a_list(xs: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(xs).square().sum(0)
+
+
+@pytest.mark.usefixtures("tp_mesh")
+def test_an_operator_without_a_rule_is_refused_for_what_is_in_a_list():
+    with spmd.typecheck(), refused("SW301", "of_a_list"):
+        of_a_list([make("P"), make("P")])
+
+
 @pytest.mark.usefixtures("tp_mesh")
 def test_a_declared_operator_types_by_its_own_law():
     register_rule("shardwise_tests.accumulate", "out index src", linear="out + src")

@@ -11,8 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import shardwise as spmd
 from shardwise import P, R
 from shardwise.checker import typecheck
+from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.result import Collector
 
-from .helpers import place, refused
+from .helpers import make, place, refused
 
 
 class Plain(torch.Tensor):
@@ -65,3 +67,50 @@ def test_a_tensor_of_this_kind_is_checked(tp_mesh: Any, kind: Any, local: bool) 
 def test_a_nested_tensor_without_a_type_may_be_worked_on(tp_mesh: Any, local: bool) -> None:
     with typecheck(local=local):
         assert torch.relu(ragged(torch.strided) * 2).is_nested
+
+
+NESTED = {
+    "nested_tensor": lambda x: torch.nested.nested_tensor([x, x]),
+    "nested_tensor, jagged": lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
+    "as_nested_tensor": lambda x: torch.nested.as_nested_tensor([x, x]),
+    "as_nested_tensor, jagged": lambda x: torch.nested.as_nested_tensor([x, x], layout=torch.jagged),
+    "nested_tensor_from_jagged": lambda x: torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 1, 4])),
+}
+
+
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_a_nested_tensor_of_typed_ones_is_refused_by_name(tp_mesh, nest):
+    with typecheck(), refused("SW301", "nested_tensor"):
+        nest(make("P"))
+
+
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_a_nested_tensor_is_listed_and_its_type_unknown_in_permissive_mode(tp_mesh, nest):
+    found = Collector()
+    with checking(strict=False, collect=found):
+        made = nest(make("P"))
+        assert place(made.unbind()[0].relu()) == ""
+    assert found.result().no_rule_ops[0][1] == 1
+    assert found.result().findings == ()
+
+
+class Tracked:
+    """A tensor and what has been done with it, as metrics and tracers keep them; no tensor itself."""
+
+    def __init__(self, value):
+        self.value = value
+        self.calls = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        made = cls(func(*(arg.value if isinstance(arg, cls) else arg for arg in args), **(kwargs or {})))
+        made.calls.append(func.__name__)
+        return made
+
+
+def test_what_an_object_does_in_the_place_of_a_call_is_checked(tp_mesh):
+    with typecheck():
+        made = torch.add(Tracked(make("P")), make("P"))
+        assert (made.calls, place(made.value)) == (["add"], "P")
+        with refused("SW112", "relu"):
+            torch.relu(Tracked(make("P")))

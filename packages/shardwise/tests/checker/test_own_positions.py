@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
-from shardwise import P, R, S
+from shardwise import P, R, S, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.worlds.world import FakeWorld, InProcessWorld
@@ -48,6 +48,11 @@ class Part:
 
 def summed(x: Tensor) -> Tensor:
     return spmd.all_reduce(x, "tp", src=P, dst=R)
+
+
+def reinterpreted(x: Tensor) -> Tensor:
+    with spmd.local():
+        return spmd.reinterpret(x, "tp", src=V, dst=P)
 
 
 def summed_raw(x: Tensor) -> Tensor:
@@ -89,6 +94,11 @@ EMBEDDING: dict[str, tuple[Way, bool]] = {
     "positions set in place": (lambda p: summed(p.table[set_aside(p)]), False),
     "computed with": (lambda p: summed(p.table[p.clipped].view(2, -1, WIDTH) * 0.5).flatten(0, 1) * 2, False),
     "raw": (lambda p: summed_raw(p.table[p.clipped] + 0), False),
+    "reinterpreted": (lambda p: summed(reinterpreted(p.table[p.clipped])), False),
+    "masked, reinterpreted": (
+        lambda p: summed(reinterpreted(p.table[p.clipped].masked_fill(p.outside[:, None], 0.0))),
+        True,
+    ),
 }
 LOGITS: dict[str, tuple[Way, bool]] = {
     "masked_fill": (lambda p: summed(p.logits.gather(1, p.clipped[:, None])[:, 0].masked_fill(p.outside, 0.0)), True),
@@ -144,3 +154,89 @@ def test_the_message_says_where_the_positions_were_moved() -> None:
     assert "adds up what every rank of tp has looked up in its own part for the positions of all" in text
     assert "positions count from the rank's own part here" in text
     assert "self.ids - self.first" in text
+
+
+def gathered(x: Tensor) -> Tensor:
+    pieces = [torch.empty_like(x) for _ in range(RANKS)]
+    dist.all_gather(pieces, x.contiguous())
+    return torch.stack(pieces)
+
+
+def by_gathering(logits: Tensor) -> Tensor:
+    best, at = logits.max(1)
+    at = at + dist.get_rank() * logits.shape[1]
+    return gathered(at).gather(0, gathered(best).argmax(0)[None])[0]
+
+
+def by_comparing(logits: Tensor) -> Tensor:
+    best, at = logits.max(1)
+    of_all = best.clone()
+    dist.all_reduce(of_all, op=dist.ReduceOp.MAX)
+    at = torch.where(best == of_all, at + dist.get_rank() * logits.shape[1], 1000)
+    dist.all_reduce(at, op=dist.ReduceOp.MIN)
+    return at
+
+
+def by_comparing_what_argmax_finds(logits: Tensor) -> Tensor:
+    of_all = logits.amax(1)
+    dist.all_reduce(of_all, op=dist.ReduceOp.MAX)
+    at = torch.where(logits.amax(1) >= of_all, logits.argmax(1) + dist.get_rank() * logits.shape[1], 1000)
+    dist.all_reduce(at, op=dist.ReduceOp.MIN)
+    return at
+
+
+def in_a_local_region(logits: Tensor) -> Tensor:
+    with spmd.local():
+        best, at = logits.max(1)
+        at = at + dist.get_rank() * logits.shape[1]
+        best, at = (spmd.all_gather(x, "tp", src=V, dst=R) for x in (best, at))
+        return at.gather(0, best.argmax(0)[None])[0]
+
+
+def reduced(x: Tensor, op: dist.ReduceOp = dist.ReduceOp.MAX) -> Tensor:
+    x = x.clone()
+    dist.all_reduce(x, op=op)
+    return x
+
+
+def named_destination(logits: Tensor) -> Tensor:
+    best, at = torch.empty(8), torch.empty(8, dtype=torch.long)
+    torch.max(logits, 1, out=(best, at))
+    return reduced(at)
+
+
+ARGMAX: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "gathered": (by_gathering, ""),
+    "compared": (by_comparing, ""),
+    "compared, argmax": (by_comparing_what_argmax_finds, ""),
+    "local region": (in_a_local_region, ""),
+    "reduced": (lambda x: reduced(x.max(1)[1]), "SW406"),
+    "reduced as float": (lambda x: reduced(x.max(dim=1).indices[:, None].float())[:, 0].long(), "SW406"),
+    "summed": (lambda x: reduced(x.min(1)[1], dist.ReduceOp.SUM), "SW406"),
+    "typed": (lambda x: spmd.all_reduce(x.max(1)[1], "tp", src=V, dst=R), "SW406"),
+    "out": (named_destination, "SW406"),
+}
+
+
+def best_of_parts(way: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """What the way gives, and where one device has the largest of each row."""
+    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+    logits = torch.randn(8, ROWS, generator=torch.Generator().manual_seed(5))
+    with spmd.set_current_mesh(mesh):
+        own = spmd.assert_type(logits.chunk(RANKS, 1)[dist.get_rank()].clone(), {"tp": S(1)})
+        return way(own), logits.argmax(1)
+
+
+@pytest.mark.parametrize(("way", "code"), ARGMAX.values(), ids=ARGMAX)
+def test_positions_of_the_largest_count_from_the_start_of_a_shard(way: Callable[[Tensor], Tensor], code: str) -> None:
+    for made, meant in InProcessWorld(RANKS).run(lambda: best_of_parts(way)):
+        assert torch.equal(made, meant) is (not code)
+    for _ in range(2):  # what was judged before is remembered
+        collector = Collector()
+
+        def program(collector: Collector = collector) -> None:
+            with checking(collect=collector, local=False, strict=False):
+                best_of_parts(way)
+
+        FakeWorld(RANKS, 1).run(program)
+        assert {finding.code for finding in collector.result().findings} == ({code} if code else set())

@@ -44,17 +44,41 @@ def by_views() -> tuple[Tensor, list[nn.Parameter]]:
     return flat, [nn.Parameter(part.view(2, 2)) for part in flat.split(4)]
 
 
+def the_parameter_itself() -> tuple[Tensor, list[nn.Parameter]]:
+    parameter = nn.Parameter(torch.rand(8))
+    return spmd.assert_type(parameter, {"tp": R}), [parameter]
+
+
+def its_data() -> tuple[Tensor, list[nn.Parameter]]:
+    parameter = nn.Parameter(torch.rand(8))
+    return spmd.assert_type(parameter, {"tp": R}).data, [parameter]
+
+
 def copied_over(flat: Tensor, part: Tensor, parameters: list[nn.Parameter]) -> None:
     full = spmd.all_gather(part, "tp", src=S(0), dst=R)
     with torch.no_grad():
-        for parameter, values in zip(parameters, full.split(4), strict=True):
-            parameter.copy_(values.view(2, 2))
+        for parameter, values in zip(parameters, full.split(8 // len(parameters)), strict=True):
+            parameter.copy_(values.view_as(parameter))
 
 
+def given_as_data(flat: Tensor, part: Tensor, parameters: list[nn.Parameter]) -> None:
+    full = spmd.all_gather(part, "tp", src=S(0), dst=R)
+    for parameter, values in zip(parameters, full.split(8 // len(parameters)), strict=True):
+        parameter.data = values.view_as(parameter)
+
+
+def sent_by_their_owners(flat: Tensor, part: Tensor, parameters: list[nn.Parameter]) -> None:
+    for owner, own in enumerate(flat.detach().chunk(4)):
+        dist.broadcast(own, src=owner)
+
+
+MEMORIES = [by_data, by_empty_views, by_views, the_parameter_itself, its_data]
 RIGHT: dict[str, Gather] = {
     "all_gather_into_tensor": lambda flat, part, _: dist.all_gather_into_tensor(flat, part.clone()),
     "all_gather": lambda flat, part, _: dist.all_gather(list(flat.chunk(4)), part.clone()),
     "copied from what is gathered": copied_over,
+    "given as data": given_as_data,
+    "sent by their owners": sent_by_their_owners,
 }
 WRONG: dict[str, Gather] = {
     "nothing": lambda flat, part, parameters: None,
@@ -66,22 +90,23 @@ def findings(memory: Callable[[], tuple[Tensor, list[nn.Parameter]]], gather: Ga
     collector = Collector()
     with checking(collect=collector, local=local):
         flat, parameters = memory()
-        part = flat.chunk(4)[dist.get_rank()]
         for _ in range(3):
-            part.sub_(spmd.assert_type(torch.rand(2), {"tp": S(0)}))
-            gather(flat, part, parameters)
+            with torch.no_grad():
+                part = flat.chunk(4)[dist.get_rank()]
+                part.sub_(spmd.assert_type(torch.rand(2), {"tp": S(0)}))
+                gather(flat, part, parameters)
     return [finding.code for finding in collector.result().findings]
 
 
 @pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("memory", [by_data, by_empty_views, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: memory.__name__)
 @pytest.mark.parametrize("gather", RIGHT.values(), ids=RIGHT)
 def test_parts_that_are_gathered_are_no_mistake(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
     assert findings(memory, gather, local) == []
 
 
 @pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("memory", [by_data, by_empty_views, by_views], ids=lambda memory: memory.__name__)
+@pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: memory.__name__)
 @pytest.mark.parametrize("gather", WRONG.values(), ids=WRONG)
 def test_parts_that_are_not_are_a_finding(tp_mesh: Any, memory: Any, gather: Gather, local: bool) -> None:
     assert findings(memory, gather, local) == ["SW120"]
@@ -118,3 +143,27 @@ def test_a_part_that_is_cut_out_after_a_write_has_a_type_of_its_own(tp_mesh: Any
         spmd.assert_type(own * 1, {"tp": V})
         with pytest.raises(spmd.SpmdTypeError):
             spmd.assert_type(own * 1, {"tp": R})
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_writes_in_a_row_into_a_part_of_a_parameter(tp_mesh: Any, local: bool) -> None:
+    """Torch does not say of such a view whether it is a leaf."""
+    collector = Collector()
+    with checking(collect=collector, local=local), torch.no_grad():
+        parameter = spmd.assert_type(nn.Parameter(torch.rand(8)), {"tp": R})
+        own = spmd.assert_type(torch.rand(2), {"tp": S(0)})
+        parameter.chunk(4)[dist.get_rank()].add_(own).sub_(own)
+        dist.all_gather(list(parameter.detach().chunk(4)), parameter.detach()[:2].clone())
+    assert collector.result().findings == ()
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_write_that_was_known_of_other_memory_is_judged_of_a_part(tp_mesh: Any, local: bool) -> None:
+    collector = Collector()
+    with checking(collect=collector, local=local), torch.no_grad():
+        own = spmd.assert_type(torch.rand(2), {"tp": S(0)})
+        for _ in range(3):
+            spmd.assert_type(torch.rand(2), {"tp": S(0)}).view(2, 1)[:, 0].copy_(own)
+        parameter = spmd.assert_type(nn.Parameter(torch.rand(8)), {"tp": R})
+        parameter.chunk(4)[dist.get_rank()].copy_(own)
+    assert [finding.code for finding in collector.result().findings] == ["SW120"]

@@ -289,6 +289,28 @@ def test_functions_that_are_constants_when_compiled():
     assert compiled(torch.ones(1)).item() == 3
 
 
+def test_each_call_of_a_compiled_function_asks_whether_to_compile(monkeypatch):
+    asked = []
+    plain = torch._dynamo.eval_frame._callback_from_stance
+    name = torch_compat.COMPILING_CALLBACK.attribute
+    monkeypatch.setattr(torch_compat.COMPILING_CALLBACK.owner(), name, lambda given: asked.append(given) or None)
+    torch._dynamo.reset()
+    assert torch.compile(lambda x: x * 2, backend=lambda graph, inputs: 1 / 0)(torch.ones(2)).tolist() == [2, 2]
+    assert any(callable(callback) for callback in asked)
+    assert plain(None) is None
+
+
+def test_a_function_that_must_be_compiled_whole_may_be_left_as_it_is(monkeypatch):
+    name = torch_compat.COMPILING_CALLBACK.attribute
+    torch._dynamo.reset()
+    whole = torch.compile(lambda x: x * 2, backend="eager", fullgraph=True)
+    monkeypatch.setattr(torch_compat.COMPILING_CALLBACK.owner(), name, lambda given: None)
+    with pytest.raises(RuntimeError, match="no compiled frames"):
+        whole(torch.ones(2))
+    monkeypatch.setattr(torch_compat.COMPILING_CALLBACK.owner(), name, lambda given: torch_compat.expect_no_graph())
+    assert whole(torch.ones(2)).tolist() == [2, 2]
+
+
 def test_a_scripted_function_remembers_what_it_was_made_of():
     def double(x: torch.Tensor) -> torch.Tensor:
         return 2 * x

@@ -12,6 +12,7 @@ from shardwise.interop import alias
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.op_names import OpName, op_name
 from shardwise.interop.running import recording
+from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import HigherOrderOperator, operator_parameters
@@ -189,7 +190,8 @@ def no_rule(name: OpName) -> Handler:
             result = declared[0](session, func, args, kwargs)
             recording.declared(result, f"result of {op}")
             return result
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        given = [(at, tensor) for at, value in enumerate((*args, *kwargs.values())) for tensor in tensors_in(value)]
+        tensors = [tensor for _, tensor in given]
         if is_dtensor_call(args, kwargs) or not any(type_of(tensor).axes for tensor in tensors):
             return func(*args, **kwargs)
         as_there, partial = alias.is_installed(), any(type_of(tensor).partial_axes for tensor in tensors)
@@ -200,7 +202,7 @@ def no_rule(name: OpName) -> Handler:
         if session.collector is not None:
             session.collector.count_no_rule(op)
         if session.strict or (as_there and partial):
-            located = LocatedCall(op, [(f"args[{at}]", tensor) for at, tensor in enumerate(tensors)])
+            located = LocatedCall(op, [(f"args[{at}]", tensor) for at, tensor in given])
             message = f"the registry has no op rule for {op}"
             help_lines = (
                 f'shardwise.rules.register_rule("{op}", "{_parameters(func, len(args))}"), if it is a deterministic '

@@ -6,14 +6,16 @@ in ``torch.nn.functional``, a whole backward pass) is not seen call by call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.result import Collector
+from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.calls.boundary import finish, outermost
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.running.silence import is_silenced, silent_code
@@ -46,12 +48,19 @@ class CheckMode(TorchFunctionMode):
 
     @outermost
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
+        self,
+        func: TorchFunction,
+        types: Sequence[type],
+        args: Arguments = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
         # Under Dynamo the mode is traced along with the program: the constant True leaves nothing of it in the graph.
         session = self.session
         if is_dynamo_compiling() or (session.paused and not session.is_suspended()) or (silent_code and is_silenced()):
             return func(*args, **kwargs) if kwargs else func(*args)
+        if types and (stand_in := _stand_in(types)) is not None:  # what it does inside is seen
+            with self:
+                return stand_in.__torch_function__(func, types, args, kwargs or _NO_KWARGS)
         handler = _handlers.get(func)
         if handler is None:
             handler = _handlers.setdefault(func, handler_for(func))
@@ -66,6 +75,11 @@ class CheckMode(TorchFunctionMode):
             return run_unread(session, func, args, kwargs or _NO_KWARGS, error.op)
 
 
+def _stand_in(types: Sequence[type]) -> Any:
+    """The class of an argument that is no tensor and answers calls of torch in its own way; None if there is none."""
+    return next((cls for cls in types if not issubclass(cls, torch.Tensor) and cls is not Scalar), None)
+
+
 class NotingMode(CheckMode):
     """Checks for a report, in which calls count that have to do with typed tensors, and lists what was passed over."""
 
@@ -74,7 +88,11 @@ class NotingMode(CheckMode):
         self.collector = collector
 
     def __torch_function__(
-        self, func: TorchFunction, types: object, args: Arguments = (), kwargs: Mapping[str, object] | None = None
+        self,
+        func: TorchFunction,
+        types: Sequence[type],
+        args: Arguments = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
         session = self.session
         named = kwargs or _NO_KWARGS

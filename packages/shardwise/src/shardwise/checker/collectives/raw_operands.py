@@ -31,7 +31,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
 from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
 from ..parts.buffer_filling import completed, left_to_others
-from ..parts.own_positions import check_summed
+from ..parts.own_positions import check_combined, check_summed
 from ..state.session import CheckSession
 from .next_statement import divided_next
 from .raw_buffers import admitted
@@ -81,6 +81,8 @@ def _checked(
     completed(tensor)
     if operand.sums and isinstance(tag_of(tensor), MovedTag):
         check_summed(session, exchange.name, tensor, axis)
+    if exchange.reducer is not None:
+        check_combined(session, exchange.name, tensor, axis)
     if not session.local and refused_pieces(exchange, exchange.row.sent, type, tensor.ndim) is not None:
         located = LocatedCall(exchange.name, [(exchange.row.sent, tensor)])
         stuck = refused_pieces(exchange, located.name(0), type, tensor.ndim)
@@ -136,6 +138,9 @@ class _Operand:
             return type
         if finished or repr(place) in self.admits or (pending and self._is_summed_later(one)):
             return type
+        if place.is_extremum and self._is_moved_by_hand():
+            session.lose("the type of extremes of their own shards that ranks hand to others as they are", user_site())
+            return None
         if pending and self._is_count():
             session.lose("the type of whole numbers that each rank counts and hands to others as they are", user_site())
             return None
@@ -146,8 +151,12 @@ class _Operand:
     def _is_count(self) -> bool:
         """How many of its own tokens go where: of whole numbers the sum is what all ranks have counted, and each rank's
         addend is what the others must know."""
+        return self._is_moved_by_hand() and not self.tensor.is_floating_point()
+
+    def _is_moved_by_hand(self) -> bool:
+        """What each rank has found of its own, such as the best of its part of a vocabulary, is for all to compare."""
         moved = self.exchange.reducer is None and any(word in self.exchange.row.name for word in _MOVING)
-        return moved and not self.session.strict and not self.tensor.is_floating_point()
+        return moved and not self.session.strict
 
     def _is_summed_later(self, one: MeshAxis) -> bool:
         """Addends are exchanged as they are, as in a ring."""

@@ -21,7 +21,7 @@ from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import as_said, cut_where_made, meant_axis, over_axis
 from shardwise.interop.tensors.own_lengths import RaggedTag
-from shardwise.interop.tensors.own_positions import MovedTag
+from shardwise.interop.tensors.own_positions import CountedTag, MovedTag, mark_moved
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import takes_gradient
@@ -48,7 +48,7 @@ from shardwise.types.tensor_type import Exponent, Ground, TensorType
 from ..diagnosis.collective_findings import no_type_on_axis, wrong_shard_dim, wrong_source
 from ..diagnosis.gradient_findings import gradient_sum_not_owed
 from ..operators.ordinary import Handler
-from ..parts.own_positions import check_summed
+from ..parts.own_positions import check_combined, check_summed
 from ..parts.row_orders import set_order
 from ..parts.varying_lengths import check_shapes, same_shape
 from ..state.call_log import log_result, typed_shape
@@ -89,6 +89,8 @@ def collective(op: str) -> Handler:
         meets = row.op in MEETING
         if row.op in REDUCTIONS and isinstance(tag, MovedTag):
             check_summed(session, op, call.x, axis)
+        if row.op in REDUCTIONS and isinstance(tag, CountedTag):
+            check_combined(session, op, call.x, axis)
         if meets and axis.size() > 1:
             session.exchanged[axis] = True  # the call says of what type its operand is
         ragged = isinstance(tag, RaggedTag)
@@ -367,6 +369,8 @@ def _give(session: CheckSession, result: object, call: TypedCall, type: TensorTy
             origins.append(Origin(site, f"{_SINCE.get(repr(place), 'unknown')} over {axis!r} since this {call.op}"))
             origins[-1].sharding = not session.local
     set_tag(result, Tag(type, tuple(origins)))
+    if isinstance(tag, MovedTag) and call.row is not None and call.row.op not in MEETING:
+        mark_moved(result, tag.moved, rows=tag.rows)
     if result is call.x and isinstance(result, torch.Tensor) and before is not None:
         # An in-place collective: views of the tensor follow.
         set_tag(result, tag)

@@ -10,7 +10,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.tensors.own_lengths import RaggedTag
-from shardwise.interop.tensors.own_positions import MovedTag
+from shardwise.interop.tensors.own_positions import CountedTag, MovedTag
 from shardwise.interop.tensors.tagging import is_pieced, tag_of
 from shardwise.interop.tensors.zeros import is_zeros
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import TensorType, constant_type
 from ..call.arguments import Op, has_scalar, unwrap
 from ..parts import buffer_filling as filling
 from ..parts.micro_batches import CUTTING, CuttingCall, cut_of
-from ..parts.own_positions import SUBTRACTING, follow, moves
+from ..parts.own_positions import SUBTRACTING, counts, follow, follow_counted, moves
 from ..parts.passed_pieces import refuse_unless_passed
 from ..parts.rank_branches import is_added_by_number
 from ..parts.residuals import DIFFERENCES, is_residual
@@ -95,6 +95,8 @@ class FirstCalls:
                 key, (operands, values, outcome, blocked) = None, judged
         # What a call of these operators does is told by more than the types of its operands.
         amended: CuttingCall | Reshaping | None = None
+        if outcome.results and counts(outcome.results) is not None:
+            key = None  # its positions are marked
         if self._reshapes:
             amended = reshaping_of(session, op, func, args, kwargs, outcome)
             outcome = outcome if amended is None else amended.outcome
@@ -189,6 +191,9 @@ def run(
     moved = moves(values) if op.rule.op in SUBTRACTING else None
     if moved is not None or any(tag.__class__ is MovedTag for tag in (*tags, tag_of(destination))):
         follow(op.rule.op, values, result, destination, moved)
+    counted = counts(outcome.results) if outcome.results else None
+    if counted is not None or any(tag.__class__ is CountedTag for tag in tags):
+        follow_counted(values, result, counted)
     if traced:
         log_result(op.name, shown, result)
     return result

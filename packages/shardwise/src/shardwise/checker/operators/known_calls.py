@@ -32,6 +32,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import TENSORS
 from ..writes.gradient_writes import OVERWRITING
 from ..writes.local_norm import SCALING
+from ..writes.shared_memory import is_part_of_parameter
 from ..writes.write_destination import merge, without_what_is_not_known
 from . import scale_lost
 
@@ -207,6 +208,10 @@ class KnownWrites:
         many = first if first.__class__ is list or first.__class__ is tuple else (first,)
         if any(tensor.__class__ not in TENSORS for tensor in many) or self._asks_histories(tags, len(many)):
             return None
+        tag = tags[0]
+        shared = tag is not None and tag.cell is not None
+        if session.open_findings or (shared and is_part_of_parameter(session, many[0])):
+            return None  # what is written may take a finding back, or must be made up for later
         if session.scale_lost and any(tag is not None and gradient_origin(tag) is not None for tag in tags):
             return None  # a step by hand lists where that was
         # A destination that requires grad keeps its type whether or not gradients are being recorded now.

@@ -5,8 +5,13 @@ rows = F.embedding(local.clamp(...), table)   each rank has rows for all of them
 rows[outside] = 0                      what differs from rank to rank says which: nothing is claimed from here on
 all_reduce(rows)                       without that line every rank adds a row
 
-A vocabulary-parallel embedding and the target's logit of a vocabulary-parallel loss are that. Calls on such tensors go
-the slow way, as those on ``RaggedTag``s do, so that calls on others do nothing for it.
+A vocabulary-parallel embedding and the target's logit of a vocabulary-parallel loss are that. The other way round,
+
+position = logits.max(-1)[1]           counts from the start of the part: ``CountedTag``
+position + rank * n                    counts from the start of the whole
+all_reduce(position, MAX)              without that line it compares positions in different parts
+
+Calls on such tensors go the slow way, as those on ``RaggedTag``s do, so that calls on others do nothing for it.
 """
 
 from __future__ import annotations
@@ -21,10 +26,18 @@ from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import Hop
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.containers import tensors_in
-from shardwise.interop.tensors.own_positions import MovedTag, OwnPositions, mark_moved, moved_rows
+from shardwise.interop.tensors.own_positions import (
+    CountedTag,
+    MovedTag,
+    OwnPositions,
+    mark_counted,
+    mark_moved,
+    moved_rows,
+)
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
+from shardwise.types.tensor_type import TensorType
 
 from ..state.numbers import TYPED_NUMBERS
 from ..state.session import CheckSession
@@ -46,6 +59,31 @@ def moves(values: Sequence[object]) -> MeshAxis | None:
     (axis,) = number.varying_axes
     type = type_of(positions)
     return axis if axis in type and type.is_equal(axis) and not type.ground.is_constant else None
+
+
+def counts(results: Sequence[TensorType]) -> MeshAxis | None:
+    """The axis over whose shards an extreme has been found, with its position in this rank's; None if there is none."""
+    if len(results) != 2 or not results[0].axes:
+        return None
+    found = (axis for axis in results[0].axes if results[0].get(axis).is_extremum and results[1].get(axis) is V)
+    return next(found, None)
+
+
+def follow_counted(values: Sequence[object], result: object, axis: MeshAxis | None) -> None:
+    """Mark the positions among the results: those that are found here, over ``axis``, and copies of marked ones.
+
+    What differs from rank to rank may have moved them to where they are in the whole.
+    """
+    if axis is not None:
+        if isinstance(result, tuple):
+            mark_counted(result[1], axis)
+        return
+    tags = [tag_of(value) for value in values if isinstance(value, torch.Tensor)]
+    counted = [tag.axis for tag in tags if isinstance(tag, CountedTag)]
+    moved = any(value.__class__ in TYPED_NUMBERS and type_of(value).varying_axes for value in values)
+    if counted and len(tags) == 1 and not moved:
+        for made in tensors_in(result):
+            mark_counted(made, counted[0])
 
 
 def follow(op: str, values: Sequence[object], result: object, destination: object, axis: MeshAxis | None) -> None:
@@ -112,6 +150,22 @@ def _rows(
 def _is_equal(x: torch.Tensor, axis: MeshAxis) -> bool:
     type = type_of(x)
     return type.ground.is_constant or (axis in type and type.is_equal(axis))
+
+
+def check_combined(session: CheckSession, op: str, x: object, axis: MeshAxis) -> None:
+    """Report a reduction over ``axis`` of positions that each of its ranks counts in its own shard. Errors: SW406."""
+    tag = tag_of(x)
+    if not isinstance(tag, CountedTag) or tag.axis.isorthogonal(axis):
+        return
+    located = LocatedCall(op, [("x", x)])
+    name, along = located.name(0), axis_text(axis)
+    said = Diagnosis(
+        "SW406",
+        f"{op} combines positions in {name} that each rank of {along} counts from the start of its own shard",
+        ("position 0 is another element on every rank",),
+        (f"add where the rank's shard begins to {name}, before {op}: its rank times the length of a shard",),
+    )
+    report(session, located, said, axis, operands=(located.operand(0, axis),))
 
 
 def check_summed(session: CheckSession, op: str, x: object, axis: MeshAxis) -> None:

@@ -25,7 +25,8 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import storage_key
 from shardwise.mesh.axis import MeshAxis
-from shardwise.op_rules.propagation.call_types import Outcome
+from shardwise.op_rules.propagation.call_types import AxisRefusal, Outcome
+from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Ground
@@ -36,6 +37,8 @@ from ..state.session import CheckSession
 
 _BY_PIECES = ("SW401", "SW402", "SW405", "SW408")
 """What is said of a call that would need the other ranks' pieces."""
+_COMPARING = frozenset(["eq", "ne", "ge", "gt", "le", "lt", "isclose"])
+"""Operators that tell which rank has the largest element, where its own is compared with that of all."""
 _LOST = "the type of what is computed with one piece of a ring after the other"
 _LOST_BY_HAND = "the type of what is computed of a rank's own piece in a function that exchanges the pieces by hand"
 
@@ -63,7 +66,7 @@ def refuse_unless_passed(
     blocked: str | None,
 ) -> None:
     """Report the refusals of ``outcome``, unless only the other pieces of a ring are missing."""
-    ring = None if session.local else _awaited(outcome, values)
+    ring = None if session.local else _awaited(op, outcome, values)
     if ring is not None and not session.passed_on.isdisjoint((ring.axis, key) for key in ring.keys):
         session.lose(_LOST, user_location())
         return
@@ -75,16 +78,24 @@ def refuse_unless_passed(
         session.open_findings.append(replace(ring, findings=session.collector.added_since(count), inside=inside))
 
 
-def _awaited(outcome: Outcome, values: Iterable[object]) -> OpenFindings | None:
+def _awaited(op: Op, outcome: Outcome, values: Iterable[object]) -> OpenFindings | None:
     """The ring that would make what is refused right; None if none would."""
     axes = {one.axis for one in outcome.refusals}
-    if len(axes) != 1 or not all(one.refusal.code in _BY_PIECES for one in outcome.refusals):
+    of_pieces = (one.refusal.code in _BY_PIECES or _seeks_owner(op, one) for one in outcome.refusals)
+    if len(axes) != 1 or not all(of_pieces):
         return None
     (axis,) = axes
     if not isinstance(axis, MeshAxis):
         return None
     cut = [x for x in values if isinstance(x, torch.Tensor) and partition_spec_get_shard(type_of(x).spec, axis)]
     return OpenFindings(axis, frozenset(map(storage_key, cut)))
+
+
+def _seeks_owner(op: Op, refused: AxisRefusal) -> bool:
+    """A rank compares the extreme of its own shard with that of all."""
+    places = [given.placement for given in refused.givens if not isinstance(given.placement, Weak)]
+    pending = [place for place in places if place.is_partial]
+    return op.rule.op in _COMPARING and bool(pending) and all(place.is_extremum for place in pending)
 
 
 def stands_unless_sent(session: CheckSession, axis: object, tensor: torch.Tensor, findings: Sequence[Finding]) -> None:

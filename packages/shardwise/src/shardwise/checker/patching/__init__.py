@@ -3,8 +3,8 @@
 what plug-ins are          patches, and all of them in installation
 wrappers of modules        ddp, fsdp, deepspeed, megatron, module_hooks
 derivatives                gradients, autograd_functions, func_grad, grad_scaler
-functions of functions     vmap, control_flow, scripted
+functions of functions     vmap, control_flow, scripted, compiled
 collectives                functional_collectives, coalescing
-memory and objects         parameters, storages, masked, threads
+memory and objects         parameters, storages, masked, nested, threads
 numbers of ranks           group_sizes, rank_numbers, number_calls, seeds
 """

@@ -1,9 +1,9 @@
-"""Parameters that share one memory, of which each rank writes its own part: equal again once all parts are gathered.
+"""Parameters in a memory of which each rank writes its own part: equal again once all parts are gathered.
 
 Where the optimizer's work is shared out, ``own = flat.chunk(world)[rank]`` is stepped with, and an all-gather puts the
-parts of all ranks back into ``flat``, in which the parameters lie. Until then each rank's parameters are new in one
-part and old in the others. The finding about that is taken back by what makes the memory equal: a collective by which
-all ranks receive into it, or equal values that are written over its parameters.
+parts of all ranks back into ``flat``, in which the parameters lie; or which is the one parameter. Until then each
+rank's parameters are new in one part and old in the others. The finding about that is taken back by what makes the
+memory equal: a collective by which all ranks receive into it, or equal values that are written over its parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.parameter_names import listed, names_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.interop.torch_compat import no_torch_function, storage_key, storage_of
+from shardwise.interop.torch_compat import base_of, no_torch_function, storage_key, storage_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import TensorType
 
@@ -30,18 +30,41 @@ def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
     with no_torch_function():
         storage = storage_of(parameter)
         alone = storage is None or storage.nbytes() <= parameter.numel() * parameter.element_size()
-        if not alone and parameter.requires_grad:
+        if not parameter.requires_grad:
+            return
+        if alone:
+            session.alone[storage_key(parameter)] = weakref.ref(parameter)
+        else:
             session.beside.setdefault(storage_key(parameter), []).append(weakref.ref(parameter))
 
 
 def lie_beside(session: CheckSession, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The parameters that share the memory of ``tensor``."""
-    if not session.beside:
-        return []
+    """The parameters that share the memory of ``tensor``; the one that it is a part of, if no others do."""
     with no_torch_function():
         key = storage_key(tensor)
-        found = (one() for one in session.beside.get(key, ()))
+        found = [one() for one in session.beside.get(key, ())] or [_whole(session, tensor)]
         return [one for one in found if one is not None and one is not tensor and storage_key(one) == key]
+
+
+def _whole(session: CheckSession, part: torch.Tensor) -> torch.Tensor | None:
+    """The parameter of which ``part`` is a view of some elements, of its ``.data`` too."""
+    base = base_of(part)
+    if base is None or part.numel() >= base.numel():
+        return None
+    if base.requires_grad and base.is_leaf:
+        return base
+    known = session.alone.get(storage_key(part)) if session.alone else None
+    return None if known is None else known()
+
+
+def is_part_of_parameter(session: CheckSession, tensor: torch.Tensor) -> bool:
+    """True if ``tensor`` varies, and is a part of a parameter that does not."""
+    type = type_of(tensor)
+    if not type.varying_axes:
+        return False
+    with no_torch_function():
+        whole = _whole(session, tensor)
+    return whole is not None and any(type_of(whole).is_equal(axis) for axis in type.varying_axes)
 
 
 def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: TensorType) -> None:
@@ -59,10 +82,16 @@ def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: 
 
 def note_written_over(session: CheckSession, destination: torch.Tensor, written: TensorType) -> None:
     """Equal values are written into ``destination``: a parameter whose memory had parts of its own has none now."""
-    if session.open_findings and lie_beside(session, destination):
+    if session.open_findings and (lie_beside(session, destination) or not _is_part(destination)):
         for axis in written.axes:
             if written.is_equal(axis) and isinstance(axis, MeshAxis):
                 note_made_equal(session, axis, [destination])
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    with no_torch_function():
+        base = base_of(tensor)
+        return base is not None and tensor.numel() < base.numel()
 
 
 def _axes_of_parts(part: torch.Tensor, written: TensorType) -> Iterator[MeshAxis]:

@@ -80,7 +80,7 @@ def settle(
                     stands_unless_sent(session, axis, tensor, session.collector.added_since(count))
             if not conflicts and not _is_declared(tensor):
                 after = without_what_is_not_known(after, result)
-            if session.beside and not conflicts:
+            if not conflicts:
                 check_own_part(session, op, tensor, result)
                 note_written_over(session, tensor, result)
             settled.append((tensor, after))
@@ -104,7 +104,11 @@ def on_axes_of(before: TensorType, result: TensorType) -> TensorType:
 
 def _is_declared(tensor: torch.Tensor) -> bool:
     """Is it a parameter, whose type is trusted, or a gradient, which owes what it owes whatever is done to it?"""
-    return (tensor.requires_grad and tensor.is_leaf) or gradient_origin(tag_of(tensor)) is not None
+    try:
+        parameter = tensor.requires_grad and tensor.is_leaf
+    except RuntimeError:  # torch says of no view from under no_grad what it is, if its memory has been written since
+        parameter = False
+    return parameter or gradient_origin(tag_of(tensor)) is not None
 
 
 def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorType:

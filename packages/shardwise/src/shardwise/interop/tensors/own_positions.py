@@ -45,6 +45,32 @@ class MovedTag(Tag):
         return MovedTag(self.type, self.origin, cell, self.moved, rows=self.rows)
 
 
+class CountedTag(Tag):
+    """The tag of positions that each rank counts from the start of its own shard over ``axis``: of its largest element.
+
+    Nothing that only knows ``Tag`` may hand it on, as with ``MovedTag``.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(self, type: TensorType, origin: Provenance, cell: Cell | None, axis: MeshAxis) -> None:
+        super().__init__(type, origin, cell)
+        self.axis = axis
+
+    def of_type(self, type: TensorType, origin: Provenance) -> Tag:
+        return CountedTag(type, origin, self.cell, self.axis)
+
+    def in_cell(self, cell: Cell) -> Tag:
+        return CountedTag(self.type, self.origin, cell, self.axis)
+
+
+def mark_counted(x: object, axis: MeshAxis) -> None:
+    """``x`` has such positions; it keeps its type."""
+    tag = tag_of(x)
+    if tag is not None and tag.__class__ is Tag:
+        set_tag(x, CountedTag(tag.own_type, tag.origin, tag.cell, axis))
+
+
 def mark_moved(x: object, moved: OwnPositions, *, rows: bool) -> None:
     """``x`` has such positions, or what is looked up by them; it keeps its type."""
     tag = tag_of(x)

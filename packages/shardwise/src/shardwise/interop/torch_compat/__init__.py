@@ -17,8 +17,10 @@ from .autograd import RUN_FUNCTION_BACKWARD as RUN_FUNCTION_BACKWARD
 from .autograd import forward_class as forward_class
 from .autograd import in_backward as in_backward
 from .autograd import saved_by as saved_by
+from .compiler import COMPILING_CALLBACK as COMPILING_CALLBACK
 from .compiler import SCRIPTED_METHOD as SCRIPTED_METHOD
 from .compiler import constant_when_compiled as constant_when_compiled
+from .compiler import expect_no_graph as expect_no_graph
 from .compiler import function_scripted as function_scripted
 from .compiler import preload as preload
 from .devices import FLEX_DEVICE as FLEX_DEVICE

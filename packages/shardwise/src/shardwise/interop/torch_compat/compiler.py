@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,26 @@ SCRIPTED_METHOD = patch_point(
     lost="the types of what scripted and traced modules compute",
     tier=2,
 )
+
+COMPILING_CALLBACK = patch_point(
+    "torch._dynamo.eval_frame._callback_from_stance",
+    purpose="decides for each call of a compiled function whether it is compiled; ``torch.compiler.set_stance`` decides"
+    " it for all threads",
+    lost="the types of what compiled functions compute",
+    tier=2,
+)
+
+
+@private(
+    "torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count",
+    lost="calls, inside a check, of functions that are compiled with fullgraph=True",
+    tier=2,
+)
+def expect_no_graph() -> None:
+    """Take back that this call of a compiled function must compile something, as ``fullgraph=True`` demands."""
+    count = getattr(sys.modules["torch._dynamo.eval_frame"], "set_fullgraph_compiled_frame_count", None)
+    if count is not None:
+        count(-1)
 
 
 @private(
