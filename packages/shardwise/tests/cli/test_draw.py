@@ -48,6 +48,7 @@ def test_every_subject_is_printed_and_written(subject, tmp_path):
         ([], "nothing to draw"),
         (["f32[8, 16@tq]", "--mesh", "dp=2,tp=4"], "expected one of the axes dp, tp at position 10"),
         (["f32[8@tp]"], "expected no axis, because there is no mesh that has any, at position 6"),
+        (["f32[8@tp]"], "try a mesh that has it: set_current_mesh(mesh), or --mesh dp=2,tp=4 of a command"),
         (["f32[8@tp"], "position"),
         (["q7[8]"], "expected a dtype like f32, bf16 or i64 at position 0, got 'q7[8]'"),
         (["f32[4]", "-o", "x.pdf"], "known are .svg, .html, .htm, .txt"),

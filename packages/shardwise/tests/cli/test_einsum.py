@@ -49,9 +49,9 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("bi,io->bo", "x@tp"), "operand 1 has no label 'x'"),
+        (("bi,io->bo", "x@tp"), "operand 1 has no label 'x', in 'x@tp': expected one of b, i"),
         (("bi,io->bo", "b@"), "'b@' is not a placement"),
-        (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "3 operands are described"),
+        (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "'o@dp', and the equation has 2, 'bi,io': say one text for"),
         (("bi,io->bo", "b@dp i@dp"), "placed twice on dp, in 'b@dp i@dp': say one placement per axis"),
         (("bi,io->bo",), "nothing is placed"),
         (("b->->i", "b@dp"), "needs exactly one '->'"),

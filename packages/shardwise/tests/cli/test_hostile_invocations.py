@@ -163,6 +163,7 @@ def test_closed_streams_change_no_verdict(project, closed):
         ),
         (["draw", "f32[8]", "--names", "a,b", "--mesh", "tp=2"], "2 names ('a', 'b') for a tensor of 1 dims"),
         (["plan", "f32[8]", "f32[8@tp]", "--mesh", "tp=2", "--max-bytes", "9" * 400], "leave the limit out"),
+        (["plan", "f32[8]", "f32[8]"], "Say the axes and their sizes, outermost first, like --mesh dp=2,tp=4"),
         (["mesh", f"dp={'9' * 5000}"], "a mesh of 5003 letters is none that was written"),
         (["check", "-m", ""], "'' is no name of a module"),
         (["cost", "-m", "..", "--mesh", "tp=2"], "'..' is no name of a module"),

@@ -60,7 +60,11 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
 
     count = len(product.operands)
     if len(operands) > count:
-        raise SpmdValueError(f"{len(operands)} operands are described, the equation has {count}")
+        terms = ",".join("".join(term) for term in product.operands)
+        raise SpmdValueError(
+            f"{len(operands)} operands are described, {', '.join(map(repr, operands))}, and the equation has "
+            f"{count}, {terms!r}: say one text for each, in their order"
+        )
     placings: dict[str, list[Placing]] = {}
     said: set[tuple[int, str]] = set()
     for at, text in enumerate(operands):
@@ -79,7 +83,10 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
             said.add((at, axis))
             label = match["shard"] or (match["word"] if match["word"] not in ("R", "I", "P") else "")
             if label and label not in product.operands[at]:
-                raise SpmdValueError(f"operand {at + 1} has no label {label!r}: it is {''.join(product.operands[at])}")
+                labels = ", ".join(product.operands[at])
+                raise SpmdValueError(
+                    f"operand {at + 1} has no label {label!r}, in {text!r}: expected one of {labels or 'none'}"
+                )
             row = placings.setdefault(axis, [Placing(R)] * count)
             row[at] = Placing(V, label) if label else Placing(PerMeshAxisLocalSpmdType(match["word"]))
     if not placings:

@@ -279,7 +279,8 @@ class _Reader:
                 self.at += len(name)
                 return axis
         if not self.axes:
-            raise self.error("no axis, because there is no mesh that has any,")
+            wanted = "a mesh that has it: set_current_mesh(mesh), or --mesh dp=2,tp=4 of a command"
+            raise self.error("no axis, because there is no mesh that has any,", help=(wanted,))
         raise self.error(f"one of the axes {', '.join(sorted(self.names))}")
 
     def rest(self) -> str:
@@ -301,11 +302,13 @@ class _Reader:
         self.at = found.end()
         return found.group()
 
-    def error(self, expected: str) -> SpmdValueError:
+    def error(self, expected: str, help: tuple[str, ...] = ()) -> SpmdValueError:
         rest = self.text[self.at :]
         got = f"got {_begin(rest)!r}" if rest else "the text ends"
         text = self.text if self.at <= _BEGIN else f"...{self.text[self.at - _BEGIN // 2 : self.at + _BEGIN // 2]}..."
-        return SpmdValueError(f"{_begin(text)!r}: expected {expected} at position {self.at}, {got}", code="SW905")
+        return SpmdValueError(
+            f"{_begin(text)!r}: expected {expected} at position {self.at}, {got}", code="SW905", help=help
+        )
 
 
 def _begin(text: str) -> str:

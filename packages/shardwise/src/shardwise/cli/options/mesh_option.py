@@ -19,6 +19,9 @@ class MeshParam(click.ParamType):  # type: ignore[type-arg]  # no generic in cli
         except SpmdValueError as error:
             self.fail(error.message, param, ctx)
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "Say the axes and their sizes, outermost first, like --mesh dp=2,tp=4"
+
 
 def require_processes(mesh: MeshShape | None, alone: str) -> MeshShape:
     """The mesh on which a command starts a process for each rank; ``alone`` says why one rank is not enough."""
