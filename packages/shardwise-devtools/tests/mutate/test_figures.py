@@ -6,7 +6,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from shardwise.zoo.programs import vocabulary_parallel_loss
+from shardwise.zoo.program import Tensors
+from shardwise.zoo.programs import expert_parallel, vocabulary_parallel_loss
 from shardwise_devtools.main import main
 from shardwise_devtools.mutate.corpus import corpus
 from shardwise_devtools.mutate.explained import read_explained
@@ -64,8 +65,9 @@ def test_an_unknown_program_is_answered_with_those_that_are_known() -> None:
 
 def test_a_softmax_is_the_same_whatever_is_taken_from_all_scores() -> None:
     """The reason that explained.toml gives: not only the largest score may be taken, but any number."""
-    (reason,) = {one.reason for one in read_explained(EXPLAINED)}
-    assert "softmax" in reason
+    assert reasons("vocabulary_parallel_loss.py:*") == {
+        "a softmax is the same whatever number is taken from all scores, and no type knows that; a test computes it"
+    }
     generator = torch.Generator().manual_seed(0)
     shape = vocabulary_parallel_loss.B, vocabulary_parallel_loss.WORDS
     scores = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -76,6 +78,25 @@ def test_a_softmax_is_the_same_whatever_is_taken_from_all_scores() -> None:
         found.append((loss.detach(), *torch.autograd.grad(loss.sum(), scores)))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
+
+
+def test_the_loss_of_experts_does_not_ask_which_token_is_where() -> None:
+    (reason,) = reasons("expert_parallel.py:*")
+    assert reason.startswith("the loss does not ask which token is where")
+    generator = torch.Generator().manual_seed(0)
+    d, experts = expert_parallel.D, expert_parallel.EXPERTS
+    weights = Tensors(
+        router=torch.randn(d, experts, generator=generator, dtype=torch.float64),
+        experts=torch.randn(experts, d, d, generator=generator, dtype=torch.float64),
+    )
+    tokens = torch.randn(expert_parallel.N, d, generator=generator, dtype=torch.float64)
+    turned = tokens.reshape(2, 2, -1, d).transpose(0, 1).reshape(tokens.shape)
+    one, other = (expert_parallel.single(weights, Tensors(tokens=given)) for given in (tokens, turned))
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def reasons(place: str) -> set[str]:
+    return {one.reason for one in read_explained(EXPLAINED) if one.place == place}
 
 
 @pytest.mark.nightly
