@@ -268,6 +268,16 @@ def test_a_rank_is_an_int_to_everyone_else(tp_mesh: Any) -> None:
         assert place(pieces[3]) == "R"
 
 
+def test_a_number_on_the_left_of_a_tensor_compares_with_its_elements(tp_mesh: Any) -> None:
+    ids = make("R", 6, dtype=torch.int64)
+    with typecheck():
+        start = rank() * 3
+        for inside in (start <= ids, start < ids, start == ids, start != ids, start >= ids, start > ids):
+            assert inside.shape == ids.shape
+            assert place(inside) == "V"
+    assert (start == "0") is False
+
+
 def test_torch_s_own_code_gets_plain_numbers(tp_mesh: Any) -> None:
     with typecheck():
         inside: list[Any] = []

@@ -124,6 +124,26 @@ def test_overwriting_with_constants_keeps_the_type(tp_mesh: Any, call: Callable[
     assert place(x) == expected
 
 
+@pytest.mark.parametrize("before", ["R", "P"])
+def test_what_has_been_zeroed_is_a_term_of_a_pending_sum(tp_mesh: Any, before: str) -> None:
+    counts, addend = make(before), make("P")
+    with typecheck():
+        counts.zero_()
+        counts.add_(addend)
+        assert place(counts) == "P"
+        with refused("SW112"):
+            torch.sign(counts)
+
+
+@pytest.mark.parametrize("zero", [lambda x: x[:2].zero_(), lambda x: x.mul_(1.0), lambda x: x.zero_().add_(make("R"))])
+def test_what_is_not_all_zeros_is_no_term_of_a_pending_sum(tp_mesh: Any, zero: Callable[[Any], Any]) -> None:
+    counts, addend = make("R"), make("P")
+    with typecheck():
+        zero(counts)
+        with refused("SW113"):
+            counts.add_(addend)
+
+
 def test_filling_a_partial_sum_with_a_number_is_an_error_and_with_zero_is_not(tp_mesh: Any) -> None:
     x = make("P")
     with typecheck():

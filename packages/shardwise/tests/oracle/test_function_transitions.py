@@ -190,3 +190,46 @@ def test_a_function_whose_results_have_other_sizes_on_every_rank_is_searched_to_
     found = transition_of(runs, lambda axis: ["P"])
     assert found.axis is not None
     assert all(typing.results != "P" for typing in found.ways)
+
+
+class OwnClasses(torch.autograd.Function):
+    """Cross entropy over classes that are cut over the ranks, in single precision, as margin losses have it.
+
+    What is summed lies in float32, so that it takes nothing else.
+
+    ``label``  the class among the rank's own, -1 for rows of which another rank has the class.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, label: torch.Tensor, misses: bool, group: Any) -> torch.Tensor:
+        shares = logits.exp()
+        total = shares.sum(1, keepdim=True)
+        dist.all_reduce(total, group=group)
+        shares /= total
+        (rows,) = torch.where(label[:, 0] != -1)
+        own = torch.zeros(len(shares), 1)
+        own[rows] = shares[rows].gather(1, label[rows])
+        dist.all_reduce(own, group=group)
+        ctx.save_for_backward(shares, rows, label)
+        ctx.misses = misses
+        return -own.log().mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        shares, rows, label = ctx.saved_tensors
+        back = shares.clone()
+        if not ctx.misses:
+            back[rows] -= torch.zeros(len(rows), back.shape[1]).scatter_(1, label[rows], 1)
+        return back / len(back) * gradient, None, None, None
+
+
+@pytest.mark.parametrize("misses", [False, True])
+@pytest.mark.parametrize("count", [7, 9])
+def test_a_loss_in_single_precision_is_not_judged_by_its_roundings(group, count, misses):
+    cls: Any = OwnClasses
+    label = torch.tensor([row % 6 if row % 3 else -1 for row in range(count)]).view(-1, 1)
+    runs = FunctionRuns(cls, [torch.randn(count, 6), label, misses, group], cls.apply, dist.get_rank())
+    runs.complemented = True  # each row has its class on one rank
+    found = transition_of(runs, lambda axis: ["V"])
+    assert not found.unclear
+    assert {way.results for way in found.ways} == (set() if misses else {"I"})

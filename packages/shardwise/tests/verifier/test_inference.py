@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,6 +36,23 @@ def test_samples_of_a_step_in_other_micro_batches_are_a_shard(shares):
     one = inferred("input", [share.chunk(2) for share in shares], SAMPLES.roll(3, 0).chunk(4))
     assert one.axes == {"dp": "S(0)"}
     assert "all its micro-batches" in one.known_by["dp"]
+
+
+@pytest.mark.parametrize(("first", "said"), [("whole batches", "V"), ("one by one", "S(0)")])
+def test_what_is_called_for_each_sample_of_a_batch_is_no_shard(first, said):
+    """A detector's loss is called for each image of a batch that the model has got as a whole."""
+
+    def step(samples: torch.Tensor) -> RankRun:
+        batches = [samples] if first == "whole batches" else samples.split(1)
+        images = [Record(Key("input", "0 of Net", HERE, nth), UNTYPED, "", x) for nth, x in enumerate(batches, 1)]
+        goals = run("input", list(samples.roll(1, 1))).entries
+        renamed = [Record(replace(one.key, name="1 of loss"), UNTYPED, "", one.value) for one in goals]
+        return RankRun([*images, *renamed], {}, {torch.float32}, steps=[len(images) + len(renamed)])
+
+    image, goal = inferred_types([step(SAMPLES[:4]), step(SAMPLES[4:])], step(SAMPLES), {"dp": 2})
+    assert image.axes == {"dp": "S(0)"}
+    assert goal.axes == {"dp": said}
+    assert bool(goal.kept_out) == (said == "V")
 
 
 def test_other_samples_are_not_explained():

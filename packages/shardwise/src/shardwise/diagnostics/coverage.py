@@ -50,6 +50,7 @@ class Coverage:
     ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
     ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.
     ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
+    ``own_elements``  what is computed of single elements of shards, of which global types say nothing, a sentence each.
     """
 
     typed_parameters: int = 0
@@ -61,6 +62,7 @@ class Coverage:
     unjudged_gradients: tuple[UnjudgedGradients, ...] = ()
     says_types: bool = False
     refused_globally: tuple[str, ...] = ()
+    own_elements: tuple[str, ...] = ()
 
     @property
     def untyped(self) -> str:
@@ -95,6 +97,7 @@ class Coverage:
         elif self.is_data_assumed:
             args = " and ".join(dict.fromkeys(one.what for one in self.own_data if not one.said))
             yield f"whether each rank has data of its own: nothing says so of argument {args}"
+        yield from self.own_elements
         for refused in self.refused_globally:
             yield f"what one device would compute, where --global finds that {refused}"
 
@@ -134,6 +137,7 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         own_data=tuple(dict.fromkeys(_compared({rank: each.own_data for rank, each in coverages.items()}))),
         unjudged_gradients=tuple(worst.values()),
         says_types=any(each.says_types for each in coverages.values()),
+        own_elements=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_elements)),
     )
 
 

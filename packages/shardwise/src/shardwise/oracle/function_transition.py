@@ -109,7 +109,8 @@ class _Search:
         if any(one.is_unfinished for one in self.first.issued):
             raise NotRun("it hands an unfinished collective on")
         doubt = self.numbers.unseen(self.first)
-        for self.step, self.near in PRECISIONS:
+        precisions = PRECISIONS if self._is_double() else PRECISIONS[1:]
+        for self.step, self.near in precisions:
             self.doubts, self.scaled = [], {}
             for guess, kinds in itertools.product(self.numbers.guesses(), self._assignments(known)):
                 self._along(kinds, known, guess)
@@ -118,6 +119,10 @@ class _Search:
             if NOT_SMOOTH not in self.doubts:
                 break
         return self._result(doubt or "; ".join(self.doubts[:1]))
+
+    def _is_double(self) -> bool:
+        """Results of less precision move by roundings of their own, and as much for a step of twice the length."""
+        return all(one.dtype is torch.float64 for point in self.first.points for one in point.results)
 
     def forward_letters(self, known: Sequence[str]) -> list[str]:
         """Errors: NotRun where forward cannot be run, or may depend on the rank unseen."""

@@ -49,6 +49,7 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
                 UnjudgedGradients(repr(axis), *counts) for axis, counts in gradients if axis not in unjudged
             ),
             says_types=session.says_types,
+            own_elements=tuple(session.own_elements),
         )
         tell(coverage)
 

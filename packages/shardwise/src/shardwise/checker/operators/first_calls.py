@@ -21,6 +21,7 @@ from shardwise.types.tensor_type import TensorType, constant_type
 from ..call.arguments import Op, has_scalar, unwrap
 from ..parts import buffer_filling as filling
 from ..parts.micro_batches import CUTTING, CuttingCall, cut_of
+from ..parts.own_elements import takes_own_elements
 from ..parts.own_positions import SUBTRACTING, counts, follow, follow_counted, moves
 from ..parts.passed_pieces import refuse_unless_passed
 from ..parts.rank_branches import is_added_by_number
@@ -105,6 +106,7 @@ class FirstCalls:
         if outcome.refusals:
             told = session.compared and is_added_by_number(session, outcome)
             told = told or (op.rule.op in DIFFERENCES and is_residual(session, values, outcome))
+            told = told or takes_own_elements(session, op, values, outcome)
             if not told:
                 refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):

@@ -21,7 +21,7 @@ from shardwise.interop.torch_compat import base_of, same_memory, takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import Bound
-from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..call.arguments import COEFFICIENTS, Op, has_scalar
 from ..call.cache_key import flat_arguments, gradient_bits, has_gradient_bits, key_of
@@ -254,6 +254,8 @@ class KnownWrites:
         """True if the write, which has been judged and not made, leaves the type of the destination as it is."""
         if outcome.results or self.op.rule.view or not may_be_known(self.op, outcome, args, kwargs):
             return False
+        if self.overwrites and outcome.type.ground is Ground.ZERO and type_of(args[0]).ground is Ground.ABSENT:
+            return False  # whether it is all zeros from here on depends on what else is in its memory
         return leaves(args[0], outcome.type)
 
     def remember(self, key: Key, checked: int, unchecked: int) -> None:

@@ -65,7 +65,9 @@ def _comparison(name: str) -> Callable[[object, object], bool]:
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def method(self: object, other: object) -> bool:
-        if isinstance(other, (int, float)) and not is_library_calling():
+        if not isinstance(other, (int, float)):
+            return NotImplemented  # type: ignore[no-any-return]  # a tensor compares by its elements
+        if not is_library_calling():
             _note_compared(type_of(self), _on_all_ranks(apply, self, other))
         return bool(apply(plain(self), plain(other)))
 

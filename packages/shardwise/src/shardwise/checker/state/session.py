@@ -54,6 +54,7 @@ class CheckSession(Session):
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     ``data``        what data parallel models have been called with, if that is asked for; see ``own_data``.
     ``unjudged``    of the gradients that steps take, how many are unknown along an axis, of how many; at the most.
+    ``own_elements``  what is done with single elements of shards, a sentence each; see ``own_elements``.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class CheckSession(Session):
         self.exchanged: dict[MeshAxis, bool] = {}
         self.data: Any = None
         self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
+        self.own_elements: dict[str, None] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""

@@ -39,7 +39,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..parts.passed_pieces import stands_unless_sent
 from ..state.session import CheckSession
-from .gradient_writes import gathers_gradients, overwritten, summed_by_hand, written_contents
+from .gradient_writes import OVERWRITING, gathers_gradients, overwritten, summed_by_hand, written_contents
 from .local_norm import scaled_by_local_norm
 from .shared_memory import check_own_part, note_written_over
 
@@ -80,6 +80,8 @@ def settle(
                     stands_unless_sent(session, axis, tensor, session.collector.added_since(count))
             if not conflicts and not _is_declared(tensor):
                 after = without_what_is_not_known(after, result)
+                if result.ground is Ground.ZERO and op in OVERWRITING and not is_part(tensor):
+                    after = as_zeros(after)
             if not conflicts:
                 check_own_part(session, op, tensor, result)
                 note_written_over(session, tensor, result)
@@ -117,6 +119,12 @@ def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorTy
         return type
     lost = [axis for axis in type.local if written.get(axis) is None or written.get(axis) is UNKNOWN]
     return type.with_placements(dict.fromkeys(lost, UNKNOWN)) if lost else type
+
+
+def as_zeros(type: TensorType) -> TensorType:
+    """The type of a tensor that has been zeroed: as zeros made like it, it is a term of whatever is added to it."""
+    known = type.axes and type.ground is Ground.ABSENT and not any(place is UNKNOWN for place in type.placements)
+    return type.with_ground(Ground.ZERO) if known else type
 
 
 def write(

@@ -197,6 +197,8 @@ def _of_inputs(
         reach = rank.inputs.get(one.name)
         if one.axes is None:
             said[one.name] = "no layout explains its values"
+        elif one.kept_out:
+            said[one.name] = one.kept_out
         elif one.merged or (one.dealt_out and reach is not None and not reach.expression):
             # Of labels.flatten() in a call, S(0) would claim an order that the rows have only on one device.
             said[one.name] = "its rows may be merged of dims of which an inner one is cut: annotate it before that"

@@ -98,10 +98,11 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
     apart = trained_apart(entries[:-1], aligned["parameter"]) | copies_apart(entries[:-1], entries[-1])
+    cut = False  # an input before was a part of that of one rank, in the same call: micro-batches are the same
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
+        whole = one.of(kind).get(name)
         if kind in ("input", "module"):
-            whole = one.of(kind).get(name)
             layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
             found = [(tuple(pieces), name, layouts)] if layouts else []
         else:
@@ -109,8 +110,9 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             if any(step.axis not in grid.axes.values() for *_, layouts in found for step in layouts[0].steps):
                 found = []  # copies on some ranks of an axis: no type along that axis says so
         shape = tuple(pieces[min(pieces)].shape)
+        cut |= kind == "input" and any(step.way is not Way.EQUAL for *_, ways in found for step in ways[0].steps)
         if kind == "input" and not found and batches.explain(runs[min(pieces)].key(kind, name)):
-            yield _dealt_out(name, pieces, grid)
+            yield _dealt_out(name, pieces, grid, one_by_one=cut and whole is not None and shape == tuple(whole.shape))
             continue
         if kind == "module" and not found and batches.regrouped:
             continue  # of other samples than on one rank
@@ -131,16 +133,20 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
             yield told
 
 
-def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid) -> InferredType:
-    """An input whose samples are those of one rank, in other micro-batches."""
+def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid, *, one_by_one: bool) -> InferredType:
+    """An input whose samples are those of one rank, in other micro-batches.
+
+    ``one_by_one``  no micro-batches, but what is called for each sample of a batch: no dim is cut, the calls are.
+    """
     axes, known_by = {}, {}
     names = {axis: called for called, axis in grid.axes.items()}
     for axis in varying(grid, tuple(pieces)):
         equal = is_equal_along(pieces, axis)
-        axes[names[axis]] = "R" if equal else "S(0)"
-        known_by[names[axis]] = "equal on the ranks" if equal else _SAMPLES
+        axes[names[axis]] = "R" if equal else "V" if one_by_one else "S(0)"
+        known_by[names[axis]] = "equal on the ranks" if equal else _CALLS if one_by_one else _SAMPLES
     shape = tuple(pieces[min(pieces)].shape)
-    return InferredType("input", name, tuple(pieces), name, shape, axes, known_by, dealt_out=True)
+    kept_out = _ONE_BY_ONE if "V" in axes.values() else ""
+    return InferredType("input", name, tuple(pieces), name, shape, axes, known_by, dealt_out=True, kept_out=kept_out)
 
 
 class _Values:
@@ -288,6 +294,8 @@ _ZEROS = "it is zeros, which fit any type: what it becomes follows from what is 
 _OWNED = "not every rank that holds it steps it: until it is sent to the others again, they do not hold the same"
 _APART = "equal on the ranks before the first step and at the end, and trained by each on its own data in between"
 _SAMPLES = "the samples of a step, of all its micro-batches, are those of the run on one rank"
+_CALLS = "the calls of a step are those of the run on one rank, of which each rank makes its own"
+_ONE_BY_ONE = "it is called for one sample after the other, of which each rank has its own"
 _FLAT = "a part of the flattened parameter, as wrappers that flatten parameters keep them"
 _PIECES = {
     Way.SHARD: "the ranks' pieces, one after the other, are the whole",
