@@ -48,6 +48,7 @@ class OpenFindings:
     """Findings that stand unless memory with one of these keys is sent on along the axis; ``to_all``: to all ranks.
 
     ``inside``  the function in which they are, if it may exchange by hand what comes of what is refused.
+    ``parts``   they are about parts of the memory, so that equal values that are written over all of it will do.
     """
 
     axis: MeshAxis
@@ -55,6 +56,7 @@ class OpenFindings:
     findings: Sequence[Finding] = ()
     to_all: bool = False
     inside: CodeType | None = None
+    parts: bool = False
 
 
 def refuse_unless_passed(
@@ -98,11 +100,13 @@ def _seeks_owner(op: Op, refused: AxisRefusal) -> bool:
     return op.rule.op in _COMPARING and bool(pending) and all(place.is_extremum for place in pending)
 
 
-def stands_unless_sent(session: CheckSession, axis: object, tensor: torch.Tensor, findings: Sequence[Finding]) -> None:
+def stands_unless_sent(
+    session: CheckSession, axis: object, tensor: torch.Tensor, findings: Sequence[Finding], *, parts: bool = False
+) -> None:
     """``findings`` are about ``tensor``, which varies along ``axis``: they stand unless all ranks get one of theirs."""
     if isinstance(axis, MeshAxis):
         keys = frozenset((storage_key(tensor),))
-        session.open_findings.append(OpenFindings(axis, keys, findings, to_all=True))
+        session.open_findings.append(OpenFindings(axis, keys, findings, to_all=True, parts=parts))
 
 
 def note_passed(session: CheckSession, axis: MeshAxis, sent: Iterable[torch.Tensor]) -> None:
@@ -116,6 +120,13 @@ def note_made_equal(session: CheckSession, axis: MeshAxis, received: Iterable[to
     """All ranks of ``axis`` have the same in ``received`` from here on."""
     if session.open_findings:
         _withdraw(session, axis, {storage_key(x) for x in received}, to_all=True)
+
+
+def note_overwritten(session: CheckSession, axis: MeshAxis, destination: torch.Tensor) -> None:
+    """Equal values along ``axis`` are written over all of ``destination``."""
+    for one in list(session.open_findings):
+        if one.parts and one.axis == axis and storage_key(destination) in one.keys:
+            _take_back(session, one, None)
 
 
 def note_exchanged_by_hand(session: CheckSession, sent: Iterable[torch.Tensor], axis: MeshAxis | None = None) -> None:

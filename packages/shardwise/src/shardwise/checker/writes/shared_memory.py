@@ -21,8 +21,9 @@ from shardwise.interop.torch_compat import base_of, no_torch_function, storage_k
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import TensorType
 
-from ..parts.passed_pieces import note_made_equal, stands_unless_sent
+from ..parts.passed_pieces import note_overwritten, stands_unless_sent
 from ..state.session import CheckSession
+from .gradient_writes import OVERWRITING
 
 
 def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
@@ -77,15 +78,17 @@ def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: 
             count = session.collector.count
             located = LocatedCall(op, [("the part", part)])
             report(session, located, _parts_apart(op, located.name(0), names_of(equal), axis), axis)
-            stands_unless_sent(session, axis, part, session.collector.added_since(count))
+            stands_unless_sent(session, axis, part, session.collector.added_since(count), parts=True)
 
 
-def note_written_over(session: CheckSession, destination: torch.Tensor, written: TensorType) -> None:
+def note_written_over(session: CheckSession, op: str, destination: torch.Tensor, written: TensorType) -> None:
     """Equal values are written into ``destination``: a parameter whose memory had parts of its own has none now."""
-    if session.open_findings and (lie_beside(session, destination) or not _is_part(destination)):
+    if not session.open_findings or op not in OVERWRITING:
+        return
+    if lie_beside(session, destination) or not _is_part(destination):
         for axis in written.axes:
             if written.is_equal(axis) and isinstance(axis, MeshAxis):
-                note_made_equal(session, axis, [destination])
+                note_overwritten(session, axis, destination)
 
 
 def _is_part(tensor: torch.Tensor) -> bool:

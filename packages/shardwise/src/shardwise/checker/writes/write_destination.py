@@ -84,7 +84,7 @@ def settle(
                     after = as_zeros(after)
             if not conflicts:
                 check_own_part(session, op, tensor, result)
-                note_written_over(session, tensor, result)
+                note_written_over(session, op, tensor, result)
             settled.append((tensor, after))
     return settled
 
