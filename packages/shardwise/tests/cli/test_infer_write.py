@@ -156,6 +156,49 @@ def test_buffers_are_written_and_statistics_of_a_rank_are_not(tmp_path):
     assert report(tmp_path, "check", "train.py", "--mesh", "dp=2")["findings"] == []
 
 
+WRAPPED_WITHIN = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bottom = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x, weight=None):
+        y = self.bottom(x)
+        return y if weight is None else y * weight
+
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = Model()
+model.bottom = DistributedDataParallel(model.bottom)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(2):
+    x, weight = torch.randn(8, 4).chunk(world)[rank], torch.rand(8, 1).chunk(world)[rank]
+    model(x, weight if step == 0 else None).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_is_written_can_be_run_where_parts_are_wrapped_and_arguments_left_out(tmp_path):
+    (tmp_path / "train.py").write_text(WRAPPED_WITHIN)
+    done = run(tmp_path, "infer", "train.py", "--mesh", "dp=2", "--write")
+    after = (tmp_path / "train.py").read_text()
+    parts = "[model.bottom.module[0].weight, model.bottom.module[0].bias]"
+    wrapped = "model.bottom = DistributedDataParallel(model.bottom)\n"
+    assert f"{wrapped}assert_type({parts}, {{dist.group.WORLD: R}})\n" in after
+    assert "1 of Model: it is no tensor in some calls" in done.stdout
+    checked = report(tmp_path, "check", "train.py", "--mesh", "dp=2")
+    assert (checked["findings"], checked["coverage"]["typed_parameters"]) == ([], 2)
+
+
 class Stripped(cst.CSTTransformer):
     """The source without a single annotation."""
 

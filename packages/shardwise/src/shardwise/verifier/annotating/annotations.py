@@ -190,6 +190,7 @@ def _of_inputs(
     types: Iterable[InferredType], ranks: Sequence[AnnotationSites], said: dict[str, str]
 ) -> Iterator[Annotation]:
     written: set[tuple[Place, tuple[str, ...]]] = set()
+    absent = set[str]().union(*(rank.absent for rank in ranks))
     for one in types:
         if one.kind != "input":
             continue
@@ -199,6 +200,8 @@ def _of_inputs(
             said[one.name] = "no layout explains its values"
         elif one.kept_out:
             said[one.name] = one.kept_out
+        elif one.name in absent:
+            said[one.name] = "it is no tensor in some calls: annotate it where it is one"
         elif one.merged or (one.dealt_out and reach is not None and not reach.expression):
             # Of labels.flatten() in a call, S(0) would claim an order that the rows have only on one device.
             said[one.name] = "its rows may be merged of dims of which an inner one is cut: annotate it before that"

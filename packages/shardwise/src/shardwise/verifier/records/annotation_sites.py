@@ -97,13 +97,14 @@ class Reach:
 
 @dataclass(frozen=True)
 class _Link:
-    """A module that another one has taken in under a name: while which functions were running, and as the how manieth.
+    """A module that another one has taken in under a name: while which functions were running, at which of their lines,
+    and as the how manieth.
 
     ``parent``  kept, so that no other module gets its id.
     """
 
     parent: torch.nn.Module
-    running: frozenset[FrameType]
+    running: Mapping[FrameType, int]
     number: int
 
 
@@ -113,12 +114,14 @@ class AnnotationSites:
 
     ``made``   by the ``__init__`` that they have, all modules of the program's own classes, as ``Reach.holder``.
     ``names``  what the program calls the axes of the command line's mesh.
+    ``absent`` names of inputs that are no tensor in some calls.
     """
 
     parameters: dict[str, tuple[Reach, ...]] = dataclasses.field(default_factory=dict)
     made: dict[Place, set[int]] = dataclasses.field(default_factory=dict)
     inputs: dict[str, Reach] = dataclasses.field(default_factory=dict)
     names: dict[str, str] = dataclasses.field(default_factory=dict)
+    absent: set[str] = dataclasses.field(default_factory=set)
 
 
 class SiteRecorder:
@@ -161,25 +164,27 @@ class SiteRecorder:
         if inner is not None:
             self._taken_in += 1
             running = self._running()
-            self._links[id(module), name] = _Link(module, frozenset(running), self._taken_in)
+            self._links[id(module), name] = _Link(module, running, self._taken_in)
             if isinstance(module, torch.nn.parallel.DistributedDataParallel) and isinstance(inner, torch.nn.Module):
                 with no_torch_function():
                     values = {id(one): one.detach().clone() for one in inner.parameters() if has_values(one)}
                 self._wrapped |= {which: (value, running) for which, value in values.items()}
 
-    def _stood(self, module: object, path: str, frame: FrameType, since: int) -> bool:
-        """Did ``path`` lead from ``module`` to its parameter while ``frame`` ran? Another module may be there since.
+    def _stands_since(self, module: object, path: str, frame: FrameType, since: int) -> int | None:
+        """Behind which line of ``frame`` does ``path`` lead from ``module`` to its parameter? None: while it ran it did
+        not, as another module is there since; 0: behind the one that made it.
 
         ``since``  how many modules had been taken in when the frame was seen running.
         """
-        parts = path.split(".")
-        for part, following in itertools.pairwise(parts):
+        line = 0
+        for part, following in itertools.pairwise(path.split(".")):
             link = self._links.get((id(module), part))
-            later = link is not None and link.number > since and frame not in link.running
-            if later and following not in FORWARDING:
-                return False
+            if link is not None and link.number > since and following not in FORWARDING:
+                if frame not in link.running:
+                    return None
+                line = max(line, link.running[frame])
             module = getattr(module, part, None)
-        return True
+        return line
 
     def filled(self, x: torch.Tensor) -> None:
         """``x`` is written into: a parameter, or a view of one, that nobody has used yet."""
@@ -224,7 +229,8 @@ class SiteRecorder:
                     for bound, expression, unwrapped, path in expressions_for(frame, parameter):
                         place, groups = _place_of(frame.f_code), self._groups(frame)
                         value = frame.f_locals[bound]
-                        if path and not self._stood(value, path, frame, since):
+                        behind = self._stands_since(value, path, frame, since) if path else 0
+                        if behind is None:
                             continue
                         whole = 0
                         if isinstance(value, torch.nn.Module) and isinstance(parameter, torch.nn.Parameter):
@@ -234,7 +240,7 @@ class SiteRecorder:
                                 place,
                                 expression,
                                 bound,
-                                line,
+                                max(line, behind),
                                 None,
                                 groups,
                                 declared,

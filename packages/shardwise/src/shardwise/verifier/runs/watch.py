@@ -112,6 +112,9 @@ def _inputs(names: Names, steps: OptimizerSteps, module: torch.nn.Module, args: 
     names.meet(module)
     if torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in module.parameters()):
         steps.remember(module)
+    if steps.sites is not None:
+        absent = (at for at, given in args.items() if not isinstance(given, (torch.Tensor, Mapping, list, tuple)))
+        steps.sites.sites.absent.update(f"{at} of {_called(module)}" for at in absent)
     for at, given in _leaves(args):
         if is_dtensor(given) or given.requires_grad or (is_made(given) and not steps.layouts):
             continue  # what has a gradient, or a module has made, is no data
