@@ -74,6 +74,7 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "unjudged_gradients": [],
         "says_types": False,
         "refused_globally": [],
+        "own_elements": [],
     }
 
 
@@ -350,6 +351,7 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "unjudged_gradients": [],
         "says_types": False,
         "refused_globally": [],
+        "own_elements": [],
     }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 

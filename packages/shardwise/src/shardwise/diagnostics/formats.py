@@ -262,6 +262,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
             ),
             unjudged_gradients=tuple(UnjudgedGradients(**one) for one in coverage.get("unjudged_gradients", ())),
             refused_globally=tuple(coverage.get("refused_globally", ())),
+            own_elements=tuple(coverage.get("own_elements", ())),
         ),
         record=None if data.get("record") is None else _read_record(data["record"]),
         ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),
