@@ -158,12 +158,21 @@ def test_writes_in_a_row_into_a_part_of_a_parameter(tp_mesh: Any, local: bool) -
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_write_that_was_known_of_other_memory_is_judged_of_a_part(tp_mesh: Any, local: bool) -> None:
+@pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: memory.__name__)
+def test_a_write_that_was_known_of_other_memory_is_judged_of_a_part(tp_mesh: Any, memory: Any, local: bool) -> None:
     collector = Collector()
     with checking(collect=collector, local=local), torch.no_grad():
         own = spmd.assert_type(torch.rand(2), {"tp": S(0)})
         for _ in range(3):
             spmd.assert_type(torch.rand(2), {"tp": S(0)}).view(2, 1)[:, 0].copy_(own)
-        parameter = spmd.assert_type(nn.Parameter(torch.rand(8)), {"tp": R})
-        parameter.chunk(4)[dist.get_rank()].copy_(own)
+        flat, _parameters = memory()
+        flat.chunk(4)[dist.get_rank()].copy_(own)
     assert [finding.code for finding in collector.result().findings] == ["SW120"]
+
+
+def test_the_contents_of_a_parameter_can_be_swapped_while_its_model_is_checked(tp_mesh: Any) -> None:
+    """As ``module.to_empty`` does for DTensors: torch refuses it of a tensor to which there is a weak reference."""
+    with checking(strict=False):
+        parameter = nn.Parameter(torch.rand(8))
+        torch.utils.swap_tensors(parameter, nn.Parameter(torch.zeros(8)))
+    assert parameter.sum() == 0

@@ -8,6 +8,7 @@ memory equal: a collective by which all ranks receive into it, or equal values t
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator
 
@@ -34,7 +35,7 @@ def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
         if not parameter.requires_grad:
             return
         if alone:
-            session.alone[storage_key(parameter)] = weakref.ref(parameter)
+            session.alone.add(storage_key(parameter))
         else:
             session.beside.setdefault(storage_key(parameter), []).append(weakref.ref(parameter))
 
@@ -54,18 +55,31 @@ def _whole(session: CheckSession, part: torch.Tensor) -> torch.Tensor | None:
         return None
     if base.requires_grad and base.is_leaf:
         return base
-    known = session.alone.get(storage_key(part)) if session.alone else None
-    return None if known is None else known()
+    return _owner(session, storage_key(part))
+
+
+def _owner(session: CheckSession, key: int) -> torch.Tensor | None:
+    """The parameter that has a memory for itself, of which no view that is made of ``.data`` tells.
+
+    A weak reference to it would keep torch from swapping its contents, as ``module.to_empty`` does. So all that is
+    alive is looked through where such a view is written into, once for all parameters that there are by then.
+    """
+    if key in session.alone:
+        for thing in gc.get_objects():
+            if issubclass(type(thing), torch.Tensor) and thing.requires_grad and thing.is_leaf:
+                memory = storage_key(thing)
+                if memory in session.alone:
+                    session.owners[memory] = thing
+        session.alone.difference_update([key], session.owners)
+    owner = session.owners.get(key)
+    return owner if owner is not None and storage_key(owner) == key else None
 
 
 def is_part_of_parameter(session: CheckSession, tensor: torch.Tensor) -> bool:
-    """True if ``tensor`` varies, and is a part of a parameter that does not."""
-    type = type_of(tensor)
-    if not type.varying_axes:
-        return False
-    with no_torch_function():
-        whole = _whole(session, tensor)
-    return whole is not None and any(type_of(whole).is_equal(axis) for axis in type.varying_axes)
+    """True if ``tensor`` varies, and is a part of a parameter, or of the memory of several, that does not."""
+    varying = type_of(tensor).varying_axes
+    found = lie_beside(session, tensor) if varying else ()
+    return any(type_of(parameter).is_equal(axis) for parameter in found for axis in varying)
 
 
 def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: TensorType) -> None:
