@@ -37,8 +37,8 @@ class CheckSession(Session):
     ``rows_moved``  an exchange has left rows in another order or pieces in a list; ``row_orders``, ``listed_pieces``.
     ``addends_sent``  the axes along which addends of a pending sum have been sent to a neighbour.
     ``passed_on``, ``open_findings``  what goes round in rings, and what waits for that; see ``passed_pieces``.
-    ``beside``, ``alone``, ``owners``  by memory: the parameters that share it; where one has it for itself; and which one,
-                    once somebody asked. See ``shared_memory``.
+    ``beside``, ``alone``, ``owners``  by memory: the parameters that share it; where one has it for itself; and which
+                    one, once somebody asked. See ``shared_memory``.
     ``stacked``     what was gathered along a dim that is not its own, None before the first; see ``stacked_rows``.
     ``cuts``        cuts into micro-batches by where and of what; see ``micro_batches``.
     ``numbers_left``  numbers that ranks do not share have gone to numpy; see ``foreign_numbers``.
