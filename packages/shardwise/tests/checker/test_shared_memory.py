@@ -176,3 +176,12 @@ def test_the_contents_of_a_parameter_can_be_swapped_while_its_model_is_checked(t
         parameter = nn.Parameter(torch.rand(8))
         torch.utils.swap_tensors(parameter, nn.Parameter(torch.zeros(8)))
     assert parameter.sum() == 0
+
+
+def test_views_of_which_torch_does_not_say_whether_they_are_leaves_are_no_parameters(tp_mesh: Any) -> None:
+    base = torch.rand(2, requires_grad=True) * 1
+    views = base.unbind()
+    base.mul_(2)
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        assert views[0].is_leaf
+    assert findings(its_data, WRONG["nothing"], local=True) == ["SW120"]

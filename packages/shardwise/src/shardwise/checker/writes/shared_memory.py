@@ -53,7 +53,7 @@ def _whole(session: CheckSession, part: torch.Tensor) -> torch.Tensor | None:
     base = base_of(part)
     if base is None or part.numel() >= base.numel():
         return None
-    if base.requires_grad and base.is_leaf:
+    if _is_parameter(base):
         return base
     return _owner(session, storage_key(part))
 
@@ -66,13 +66,20 @@ def _owner(session: CheckSession, key: int) -> torch.Tensor | None:
     """
     if key in session.alone:
         for thing in gc.get_objects():
-            if issubclass(type(thing), torch.Tensor) and thing.requires_grad and thing.is_leaf:
+            if issubclass(type(thing), torch.Tensor) and _is_parameter(thing):
                 memory = storage_key(thing)
                 if memory in session.alone:
                     session.owners[memory] = thing
         session.alone.difference_update([key], session.owners)
     owner = session.owners.get(key)
     return owner if owner is not None and storage_key(owner) == key else None
+
+
+def _is_parameter(x: torch.Tensor) -> bool:
+    try:
+        return x.requires_grad and x.is_leaf
+    except RuntimeError:  # torch does not say so of a view whose base has been written into
+        return False
 
 
 def is_part_of_parameter(session: CheckSession, tensor: torch.Tensor) -> bool:
