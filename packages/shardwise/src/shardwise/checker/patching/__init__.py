@@ -6,5 +6,5 @@ derivatives                gradients, autograd_functions, func_grad, grad_scaler
 functions of functions     vmap, control_flow, scripted, compiled
 collectives                functional_collectives, coalescing
 memory and objects         parameters, storages, masked, nested, threads
-numbers of ranks           group_sizes, rank_numbers, number_calls, seeds
+numbers of ranks           the folder numbers
 """

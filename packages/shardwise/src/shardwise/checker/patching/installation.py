@@ -25,20 +25,17 @@ from . import (
     functional_collectives,
     grad_scaler,
     gradients,
-    group_sizes,
     masked,
     megatron,
     module_hooks,
     nested,
-    number_calls,
     parameters,
-    rank_numbers,
     scripted,
-    seeds,
     storages,
     threads,
     vmap,
 )
+from .numbers import group_sizes, number_calls, rank_numbers, seeds
 from .patches import CALM, Patches, Plugin
 
 PLUGINS: tuple[Plugin, ...] = (

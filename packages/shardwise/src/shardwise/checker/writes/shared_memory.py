@@ -30,11 +30,10 @@ from .gradient_writes import OVERWRITING
 def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
     """``parameter`` may lie in memory that others lie in too."""
     with no_torch_function():
-        storage = storage_of(parameter)
-        alone = storage is None or storage.nbytes() <= parameter.numel() * parameter.element_size()
         if not parameter.requires_grad:
             return
-        if alone:
+        storage = storage_of(parameter)
+        if storage is None or storage.nbytes() <= parameter.numel() * parameter.element_size():
             session.alone.add(storage_key(parameter))
         else:
             session.beside.setdefault(storage_key(parameter), []).append(weakref.ref(parameter))
@@ -53,7 +52,7 @@ def _whole(session: CheckSession, part: torch.Tensor) -> torch.Tensor | None:
     base = base_of(part)
     if base is None or part.numel() >= base.numel():
         return None
-    if _is_parameter(base):
+    if is_parameter(base):
         return base
     return _owner(session, storage_key(part))
 
@@ -66,7 +65,7 @@ def _owner(session: CheckSession, key: int) -> torch.Tensor | None:
     """
     if key in session.alone:
         for thing in gc.get_objects():
-            if issubclass(type(thing), torch.Tensor) and _is_parameter(thing):
+            if issubclass(type(thing), torch.Tensor) and is_parameter(thing):
                 memory = storage_key(thing)
                 if memory in session.alone:
                     session.owners[memory] = thing
@@ -75,10 +74,11 @@ def _owner(session: CheckSession, key: int) -> torch.Tensor | None:
     return owner if owner is not None and storage_key(owner) == key else None
 
 
-def _is_parameter(x: torch.Tensor) -> bool:
+def is_parameter(x: torch.Tensor) -> bool:
+    """A leaf that gets a gradient; torch does not say so of a view whose memory has been written into since."""
     try:
         return x.requires_grad and x.is_leaf
-    except RuntimeError:  # torch does not say so of a view whose base has been written into
+    except RuntimeError:
         return False
 
 

@@ -41,7 +41,7 @@ from ..parts.passed_pieces import stands_unless_sent
 from ..state.session import CheckSession
 from .gradient_writes import OVERWRITING, gathers_gradients, overwritten, summed_by_hand, written_contents
 from .local_norm import scaled_by_local_norm
-from .shared_memory import check_own_part, note_written_over
+from .shared_memory import check_own_part, is_parameter, note_written_over
 
 
 def settle(
@@ -106,11 +106,7 @@ def on_axes_of(before: TensorType, result: TensorType) -> TensorType:
 
 def _is_declared(tensor: torch.Tensor) -> bool:
     """Is it a parameter, whose type is trusted, or a gradient, which owes what it owes whatever is done to it?"""
-    try:
-        parameter = tensor.requires_grad and tensor.is_leaf
-    except RuntimeError:  # torch says of no view from under no_grad what it is, if its memory has been written since
-        parameter = False
-    return parameter or gradient_origin(tag_of(tensor)) is not None
+    return is_parameter(tensor) or gradient_origin(tag_of(tensor)) is not None
 
 
 def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorType:

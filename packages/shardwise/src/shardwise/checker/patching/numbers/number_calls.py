@@ -26,8 +26,8 @@ from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
-from ..operators.value_reads import has_number, number_of
-from ..state.numbers import (
+from ...operators.value_reads import has_number, number_of
+from ...state.numbers import (
     TYPED_NUMBERS,
     ByRank,
     TypedFloat,
@@ -40,7 +40,7 @@ from ..state.numbers import (
     plain,
     typed,
 )
-from .patches import Patches, Plugin, checking_session
+from ..patches import Patches, Plugin, checking_session
 from .rank_numbers import LIMIT
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from ..state.numbers import joined, plain
-from .patches import Patches, Plugin, checking_session
+from ...state.numbers import joined, plain
+from ..patches import Patches, Plugin, checking_session
 
 
 def _install(patches: Patches) -> None:

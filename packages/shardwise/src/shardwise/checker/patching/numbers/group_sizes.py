@@ -15,8 +15,8 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import axes_inside
 from shardwise.types.tensor_type import Exponent
 
-from ..state.numbers import number_type, typed
-from .patches import Patches, Plugin, checking_session
+from ...state.numbers import number_type, typed
+from ..patches import Patches, Plugin, checking_session
 
 
 class _Questions(threading.local):

@@ -20,10 +20,10 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
-from ..parts.own_parts import RankPieces
-from ..state.numbers import ByRank, typed
+from ...parts.own_parts import RankPieces
+from ...state.numbers import ByRank, typed
+from ..patches import Patches, Plugin, checking_session
 from .group_sizes import questions
-from .patches import Patches, Plugin, checking_session
 
 LIMIT = 4096
 """In larger worlds a number is not worked out for every rank."""
