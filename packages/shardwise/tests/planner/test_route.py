@@ -33,7 +33,7 @@ SHAPES = {
     (2, 2, 2): [(24,), (24, 24)],
     (2, 3, 2): [(5,), (24, 24), (5, 9)],
 }
-MOST_LOOKED_AT = 120
+MOST_LOOKED_AT = 60
 """Layouts, on a way over four axes of which two are slow."""
 MOST_CUTS = 300
 """Layouts that are thought of on such a way."""

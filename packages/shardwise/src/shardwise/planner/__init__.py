@@ -1,1 +1,7 @@
-"""How one layout becomes another: what a step costs, and the search for steps after which a call is right."""
+"""How one layout becomes another: what a step costs, and the search for steps after which a call is right.
+
+costs           cost, links
+a plan          route, plans, alternatives
+its search      problem, cuts, holdings, moves, remaining, shortest
+repairs         search, repairs
+"""

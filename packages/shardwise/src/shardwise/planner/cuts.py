@@ -21,12 +21,14 @@ class TakenOff(NamedTuple):
 
     ``bits``             the axes as bits.
     ``kept``, ``taken``  for every dim the axes that still cut it, and those that did.
+    ``on_dims``          ``kept`` as bits.
     """
 
     axes: tuple[int, ...]
     bits: int
     kept: Entries
     taken: Entries
+    on_dims: tuple[int, ...]
 
 
 class Cuts:
@@ -43,6 +45,7 @@ class Cuts:
         self.dims, self.ndim = dims, ndim
         self._lock = threading.Lock()
         self.entries: list[Entries] = []
+        self.on_dims: list[tuple[int, ...]] = []
         self.bits: list[int] = []
         self._numbers: dict[Entries, int] = {}
         self._inside: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
@@ -57,7 +60,8 @@ class Cuts:
                 number = self._numbers.get(entries, len(self.entries))
                 if number == len(self.entries):
                     self.entries.append(entries)
-                    self.bits.append(sum(map(bits_of, entries)))
+                    self.on_dims.append(on_dims := tuple(map(bits_of, entries)))
+                    self.bits.append(sum(on_dims))
                     self._numbers[entries] = number
         return number
 
@@ -151,15 +155,16 @@ def _taken_off(entries: Entries) -> Iterator[TakenOff]:
     ways = itertools.product(*map(_ends_off, entries))
     next(ways)  # which takes nothing off
     for way in ways:
-        kept, taken, bits = zip(*way, strict=True)
+        kept, taken, bits, on_dims = zip(*way, strict=True)
         off = sum(bits)
-        yield TakenOff(axes_of(off), off, kept, taken)
+        yield TakenOff(axes_of(off), off, kept, taken, on_dims)
 
 
 @lru_cache(maxsize=4096)
-def _ends_off(entry: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]:
-    """What is kept, what is taken off, and its bits: nothing first."""
-    return tuple([(entry[:at], entry[at:], bits_of(entry[at:])) for at in range(len(entry), -1, -1)])
+def _ends_off(entry: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...], int, int], ...]:
+    """What is kept, what is taken off, and the bits of that and of what is kept: nothing taken off first."""
+    ways = [(entry[:at], entry[at:]) for at in range(len(entry), -1, -1)]
+    return tuple([(kept, taken, bits_of(taken), bits_of(kept)) for kept, taken in ways])
 
 
 @lru_cache(maxsize=4096)

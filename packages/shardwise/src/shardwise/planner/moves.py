@@ -84,6 +84,8 @@ class Fans:
     def __init__(self, problem: Problem, *, every: bool = False) -> None:
         self.problem = problem
         self.settled = (False,) * len(problem.shape) if every else problem.settled
+        self.homes = sum(problem.homes)
+        self.none: Entries = ((),) * len(problem.shape)
         self._of_cuts: dict[int, tuple[list[Fan], list[Fan]]] = {}
 
     def of(self, pending: int, number: int) -> Iterator[Fan]:
@@ -169,7 +171,7 @@ class Fans:
         """
         problem, goal = self.problem, self.problem.goal[1]
         for off in problem.cuts.taken_off(number):
-            axes, bits, kept, taken = off
+            axes, bits, kept, taken, _ = off
             group = None if bits & staying else problem.group(axes)
             if group is None:
                 continue
@@ -179,25 +181,27 @@ class Fans:
                     end = _exchanged(problem, off, group, after, bare=True)
                     yield Fan("all_to_all", axes, group.ranks - 1, end[1], bits, 0, 0, bits, (end,))
                 continue
-            for come in arrivals(off, goal):
-                aim = sum(map(bits_of, come))
-                base, bare = kept, False
-                if aim:
+            for come in arrivals(off, goal) if bits & self.homes else (None,):
+                base, on_dims, aim, bare = kept, off.on_dims, 0, False
+                if come is not None and any(come):
                     base = tuple(map(operator.add, kept, come))
+                    arrived = tuple(map(bits_of, come))
+                    aim = sum(arrived)
+                    on_dims = tuple(map(operator.or_, on_dims, arrived))
                     bare = any(bool(one and other) for one, other in zip(taken, come, strict=True))
                 ends: tuple[End] | Callable[[], Iterable[End]]
                 if aim == bits:
                     ends = (_exchanged(problem, off, group, problem.cuts.number(base), bare=bare),)
                     spent = ends[0][1]
                 else:
-                    held = problem.least_held(base, bits & ~aim)
+                    held = problem.holdings.least(on_dims, bits & ~aim)
                     spent = group.price(held if bare else held - held // group.ranks)
-                    ends = partial(_arranged, problem, off, group, base, come)
+                    ends = partial(_arranged, problem, off, group, base, come or self.none)
                 yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, aim, ends)
 
     def _reductions(self, summed: int, number: int) -> Iterator[Fan]:
         problem = self.problem
-        held, cut = problem.held(number), problem.cuts.bits[number]
+        held, cut = problem.held(number), problem.cuts.on_dims[number]
         for bits in subsets(summed):
             axes = axes_of(bits)
             group = problem.group(axes)
@@ -207,7 +211,7 @@ class Fans:
             spent = 2 * group.price(elements // 2) - ONE  # twice round the ring, as one collective
             yield Fan("all_reduce", axes, messages, spent, 0, bits, 0, 0, ((number, spent, elements),))
             messages, others = ring("all_gather", 1, group.ranks)  # as many, the other way round
-            spent = group.price(others * problem.share(cut | bits))
+            spent = group.price(others * problem.holdings.least(cut, bits))
             ends = partial(_scattered, problem, number, axes, group, others)
             yield Fan("reduce_scatter", axes, messages, spent, 0, bits, 0, bits, ends)
 

@@ -11,7 +11,6 @@ needs as much and has least of it.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,13 +18,12 @@ from functools import partial
 from typing import NamedTuple
 
 from .cuts import Cuts, Entries, TakenOff, axes_of, bits_of, cuts_of, subsets
+from .holdings import Holdings
 
 State = tuple[int, Entries]
 DIGITS = 12
 """Bits for the collectives of a plan, and for its local steps."""
 ONE = 1 << DIGITS
-MOST_SHARES = 300
-"""So many ways to divide axes among dims are looked at, to see how little a rank can hold."""
 MOST_WAYS = 3000
 """So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
 straight to the goal, and then a cheaper plan may exist."""
@@ -52,7 +50,7 @@ class Problem:
     ``together``  the sets of axes, as bits, over which one collective can run; None: any.
     ``weights``   attoseconds per byte over each axis; ``latencies`` attoseconds per message.
     ``most``      no tensor on the way may have more elements.
-    ``even``      every dim is cut evenly, whatever axes cut it.
+    ``holdings``  how much a rank holds where axes cut.
     ``settled``   of every dim whether an axis that is where it stays is best left there, and best put there as soon as
                   it can be: since the dim is cut evenly, whatever else is done is cheaper. Not where a collective can
                   run over more axes and not over some of them: an axis may be wanted there to make up the number.
@@ -73,14 +71,11 @@ class Problem:
     latencies: tuple[int, ...]
     most: int | None = None
     cuts: Cuts = field(init=False, compare=False, repr=False)
+    holdings: Holdings = field(init=False, compare=False, repr=False)
     homes: tuple[int, ...] = field(init=False, compare=False)
-    even: bool = field(init=False, compare=False)
     settled: tuple[bool, ...] = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
-    _lengths: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict, init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _shares: dict[tuple[int, int], int] = field(default_factory=dict, init=False, compare=False)
-    _inside: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict, init=False, compare=False)
     _groups: dict[tuple[int, ...], CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
     _least_groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
 
@@ -94,7 +89,8 @@ class Problem:
         object.__setattr__(self, "cuts", cuts)
         object.__setattr__(self, "wide", wide)
         object.__setattr__(self, "homes", tuple(map(bits_of, self.goal[1])))
-        object.__setattr__(self, "even", all(length % whole == 0 for length in self.shape))
+        even = all(length % whole == 0 for length in self.shape)
+        object.__setattr__(self, "holdings", Holdings(self.sizes, self.shape, dims, even=even))
         inside = self.together is None or all(
             part.bit_count() == 1 or part in self.together for one in self.together for part in subsets(one)
         )
@@ -112,11 +108,7 @@ class Problem:
 
     def length(self, dim: int, entry: tuple[int, ...]) -> int:
         """How much of ``dim`` the first rank holds where ``entry`` cuts it."""
-        known = self._lengths.get((dim, entry))
-        if known is None:
-            known = -(-self.length(dim, entry[:-1]) // self.sizes[entry[-1]]) if entry else self.shape[dim]
-            self._lengths[dim, entry] = known
-        return known
+        return self.holdings.lengths[dim][bits_of(entry)]
 
     def local_shape(self, state: State) -> tuple[int, ...]:
         """The shape of the first rank's tensor."""
@@ -124,47 +116,14 @@ class Problem:
 
     def elements(self, entries: Entries) -> int:
         """How many elements the first rank holds."""
-        return math.prod(itertools.starmap(self.length, enumerate(entries)))
+        return self.holdings.elements(tuple(map(bits_of, entries)))
 
     def held(self, number: int) -> int:
         """The same of the cut with that number."""
         count = self._held.get(number)
         if count is None:
-            count = self._held[number] = self.elements(self.cuts.entries[number])
+            count = self._held[number] = self.holdings.elements(self.cuts.on_dims[number])
         return count
-
-    def share(self, bits: int, home: int = 0) -> int:
-        """The least that the first rank can hold where axes cut, if those ``home`` do where they cut at the goal."""
-        share = self._shares.get((bits, home))
-        if share is None:
-            share = self._shares[bits, home] = self._share(bits, home)
-        return share
-
-    def _share(self, bits: int, home: int) -> int:
-        at_home = tuple([tuple([axis for axis in entry if home >> axis & 1]) for entry in self.goal[1]])
-        return self.least_held(at_home, bits & ~home)
-
-    def least_held(self, entries: Entries, bits: int) -> int:
-        """The least that the first rank can hold where more axes cut inside ``entries``, each on any dim."""
-        lengths = tuple(map(self.length, range(len(self.shape)), entries))
-        if not bits:
-            return math.prod(lengths)
-        known = self._inside.get((lengths, bits))
-        if known is None:
-            known = self._inside[lengths, bits] = self._least_inside(lengths, bits)
-        return known
-
-    def _least_inside(self, lengths: tuple[int, ...], bits: int) -> int:
-        dims = self.cuts.dims
-        sizes = [size for axis, size in enumerate(self.sizes) if bits >> axis & 1]
-        if self.even or len(dims) ** len(sizes) > MOST_SHARES:
-            return -(-math.prod(lengths) // math.prod(sizes))
-        found = {lengths}
-        for size in sizes:
-            found = {
-                (*lengths[:dim], -(-lengths[dim] // size), *lengths[dim + 1 :]) for lengths in found for dim in dims
-            }
-        return min(map(math.prod, found))
 
     def least_parts(self, off: TakenOff) -> list[tuple[int, int]]:
         """On every dim where axes are taken off, what every rank has at least of the block that is no longer cut."""

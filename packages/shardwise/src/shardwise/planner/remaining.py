@@ -3,13 +3,15 @@
 The bound is the cheapest way in a simpler world, where an axis can be taken off whatever cuts inside it: of each axis
 it counts whether a reduction is pending over it, whether it cuts where it does not stay, or neither, and an axis that
 has to cut and is equal, or cuts where it stays, is done. It cuts where it stays only once all do that are to be outside
-it. Nothing there costs more than here: a rank holds no more than it can where as many axes cut, an exchange leaves it
-the largest part that one can, and takes no axis along that only stands in the way. These few situations are looked at
-from the goal backwards, the nearest first, and no further than they are asked for.
+it. Nothing there costs more than here: a rank holds the least that it can where those axes cut, and an exchange leaves
+it the largest part that one can. These few situations are looked at from the goal backwards, the nearest first, and no
+further than they are asked for.
 Where an axis is to be pending at the end, any of its ranks may keep an element for all, at no cost: until it is
 pending it counts as cutting.
-An exchange that takes an axis off a dim where another one comes leaves a rank with nothing. So that it is counted as
-dear as it is, an axis that cuts at the start, and not where it stays, is known to be where it was until it is moved.
+An axis that cuts at the start, and not where it stays, is known to be where it was until it is moved. So it is seen
+that an exchange leaves a rank with nothing that takes an axis off a dim where another one comes, and that no axis is
+inside one that is taken off but with it, nor outside one that comes to stay: each of the others is on another dim, or
+is taken along. Where an axis went that has moved is not known, nor which of two on one dim is inside.
 Source: Culberson and Schaeffer 1998 (bounds from a simpler world); Dijkstra 1959.
 """
 
@@ -19,6 +21,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from .cuts import bits_of, subsets
+from .holdings import NOWHERE
 from .moves import Fan
 from .problem import ONE, CollectiveGroup, Problem
 
@@ -37,7 +40,6 @@ class Remaining:
         self.stays = sum(problem.homes)
         self.summed = problem.start[0] & self.moved
         self.home = {axis: dim for dim, entry in enumerate(problem.goal[1]) for axis in entry}
-        self.tracked = 0
         self.parts: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         self.known: dict[int, tuple[int, int, int]] = {}
         self.origin: dict[int, int] = {}  # the dim on which an axis is that does not stay there, both as bits
@@ -60,11 +62,22 @@ class Remaining:
         self.waits = Union([homes[dim] & ~self.staying for dim in dims])
         self.dims = Union(dims)  # where axes were at the start, and where they stay, as bits
         self.into = Union([1 << self.home[axis] if axis in self.home else 0 for axis in range(len(problem.sizes))])
+        outside, within = [0] * len(problem.sizes), [0] * len(problem.sizes)
+        for entry in problem.start[1]:
+            for at, axis in enumerate(entry):
+                outside[axis] = bits_of(entry[:at]) & self.tracked
+                within[axis] = bits_of(entry[at + 1 :]) & self.tracked
+        self.outside, self.within = Union(outside), Union(within)  # of those tracked, on the same dim at the start
+        self.starts = tuple(map(bits_of, problem.start[1]))
+        self.least_held = problem.holdings.least
+        self.placed: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.parts_of: dict[int, tuple[int, ...]] = {}
         self.joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
         goal = self.made, 0, 0
         self.settled: dict[Situation, int] = {}
         self.found: dict[Situation, int] = {goal: 0}
         self.queue: list[tuple[int, Situation]] = [(0, goal)]
+        self.spent = 0  # of the situation that is looked at
 
     def least(self, pending: int, number: int) -> int:
         """Of a state, as the digits of one number."""
@@ -123,50 +136,140 @@ class Remaining:
             if at in settled:
                 continue
             settled[at] = spent
+            self.spent = spent
             for cost, before in self._before(*at):
                 now = spent + cost
-                if before not in settled and now < found.get(before, now + 1):
+                if now < found.get(before, now + 1):
                     found[before] = now
                     heapq.heappush(queue, (now, before))
         return settled[situation]
 
     def _before(self, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
         """Every step that leads to a situation, from where, and what it costs at least."""
-        share, waits, blocked, tracked = self.problem.share, self.waits, self.blocked, self.tracked
         undone = pending | astray
         equal = self.moved & ~self.made & ~undone
         done = equal & self.stays
-        now = (waits[unmoved] | blocked[undone]) & done
         for axis in _bits(astray & ~self.made & ~unmoved):
             yield (0 if axis & self.stays else 1), (pending, astray & ~axis, unmoved)
         for axis in _bits(self.made & pending):
             yield 0, (pending & ~axis, astray | axis, unmoved)
+        yield from self._gathered(equal, done, pending, astray, unmoved)
+        yield from self._exchanged(done, pending, astray, unmoved)
+        if self.summed & ~pending:
+            yield from self._reduced(equal, done, pending, astray, unmoved)
+
+    def _gathered(
+        self, equal: int, done: int, pending: int, astray: int, unmoved: int
+    ) -> Iterator[tuple[int, Situation]]:
+        """The axes of a gather cut one dim, innermost: where one is known to be, all are, and no other is inside it."""
+        settled, undone, others = self.settled, pending | astray, astray & ~unmoved & ~self.made
+        found, spent, evenly = self.found, self.spent, self.problem.holdings.evenly
         for axes, group in self._groups(equal):
-            cut, others = astray | axes, group.ranks - 1
-            free = done & ~axes & ~blocked[undone | axes]
-            for still in (unmoved, *(unmoved | some for some in subsets(axes & tracked))):
-                home = free & ~waits[still]
-                yield group.price(others * share(cut | home, home)), (pending, cut, still)
+            cut, free = astray | axes, done & ~axes & ~self.blocked[undone | axes]
+            for some in self._parts(axes & self.tracked):
+                still, dims = unmoved | some, self.dims[some]
+                before = pending, cut, still
+                if before in settled or dims & (dims - 1) or not self._innermost(some, still, axes):
+                    continue
+                home = free & ~self.waits[still]
+                known = found.get(before)
+                if known is not None and known <= spent + group.price((group.ranks - 1) * evenly[cut | home]):
+                    continue
+                held = self._held(home, still, cut, others, dims, axes)
+                if held != NOWHERE:
+                    yield group.price((group.ranks - 1) * held), before
+
+    def _exchanged(self, done: int, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
+        """Axes come to where they stay, or leave the dim where they were."""
+        settled, undone, tracked = self.settled, pending | astray, self.tracked
+        found, spent, evenly = self.found, self.spent, self.problem.holdings.evenly
         along = astray & tracked & ~unmoved
+        now = (self.waits[unmoved] | self.blocked[undone]) & done
         for every, group in self._groups(done & ~now | along):
             axes, elsewhere = every & done, every & along
-            cut, free, into = astray | axes, done & ~blocked[undone | axes], self.into[axes]
-            for still in (unmoved | elsewhere, *(unmoved | elsewhere | some for some in subsets(axes & tracked))):
-                home = free & ~waits[still] | axes
-                held = share(astray | home, home)
-                bare = self.dims[still & ~unmoved] & into
-                yield group.price(held if bare else held - held // group.ranks), (pending, cut, still)
-        free = done & ~waits[unmoved]
-        if self.summed & equal:
-            for axes, group in self._sums(self.summed & equal):
-                left = free & ~axes & ~blocked[undone | axes]
-                pieces = -(-share(astray | left, left) // group.ranks)
-                yield 2 * group.price((group.ranks - 1) * pieces) - ONE, (pending | axes, astray, unmoved)
-        if self.summed & ~pending:
-            for axes, group in self._sums(self.summed & (done & ~now | astray)):
-                home = free & ~blocked[undone | axes] | axes & done
-                held = share(astray | home, home)
-                yield group.price((group.ranks - 1) * held), (pending | axes, astray & ~axes, unmoved)
+            cut, free, into = astray | axes, done & ~self.blocked[undone | axes], self.into[axes]
+            for some in self._parts(axes & tracked):
+                taken = elsewhere | some
+                still, dims = unmoved | taken, self.dims[taken]
+                before = pending, cut, still
+                if before not in settled and self._innermost(taken, still, taken):
+                    home = free & ~self.waits[still] | axes
+                    held = evenly[astray | home]
+                    known = found.get(before)
+                    if known is not None and known <= spent + group.price(
+                        held if dims & into else held - held // group.ranks
+                    ):
+                        continue
+                    price = self._exchange(every, astray, home, unmoved, into | dims, bare=bool(dims & into))
+                    if price is not None:
+                        yield price, before
+
+    def _exchange(self, every: int, astray: int, home: int, unmoved: int, dims: int, *, bare: bool) -> int | None:
+        """What an exchange costs that takes these axes and perhaps others.
+
+        Another one that it does not take is on no dim to which one comes that stays there, and inside none that it
+        takes.
+        """
+        others = astray & ~every & ~unmoved & ~self.made
+        least: int | None = None
+        for more in self._parts(others):
+            group = self.problem.least_group(every | more)
+            held = NOWHERE if group is None else self._held(home, unmoved, astray, others & ~more, dims)
+            if group is not None and held != NOWHERE:
+                price = group.price(held if bare else held - held // group.ranks)
+                least = price if least is None else min(least, price)
+                if not others or (not more and held == self._held(home, unmoved, astray)):
+                    break
+        return least
+
+    def _reduced(
+        self, equal: int, done: int, pending: int, astray: int, unmoved: int
+    ) -> Iterator[tuple[int, Situation]]:
+        """What is no longer pending is equal, or cuts one dim, inside all that do."""
+        settled, undone, others = self.settled, pending | astray, astray & ~unmoved & ~self.made
+        free = done & ~self.waits[unmoved]
+        for axes, group in self._sums(self.summed & equal):
+            before = pending | axes, astray, unmoved
+            if before not in settled:
+                held = self._held(free & ~axes & ~self.blocked[undone | axes], unmoved, astray)
+                yield 2 * group.price((group.ranks - 1) * -(-held // group.ranks)) - ONE, before
+        now = (self.waits[unmoved] | self.blocked[undone]) & done
+        for axes, group in self._sums(self.summed & (done & ~now | astray)):
+            before, dims = (pending | axes, astray & ~axes, unmoved), self.into[axes & done]
+            if before not in settled and not dims & (dims - 1):
+                home = free & ~self.blocked[undone | axes] | axes & done
+                held = self._held(home, unmoved, astray, others & ~axes, dims, axes)
+                if held != NOWHERE:
+                    yield group.price((group.ranks - 1) * held), before
+
+    def _innermost(self, axes: int, still: int, taken: int) -> bool:
+        """Axes that are where they were can be ``taken`` if all outside them are ``still`` there, and none inside."""
+        return not (self.outside[axes] & ~still or self.within[axes] & still & ~taken)
+
+    def _held(self, home: int, still: int, cut: int, barred: int = 0, dims: int = 0, inside: int = 0) -> int:
+        """The least that a rank can hold where axes ``cut``, those ``home`` where they stay; NOWHERE if they cannot.
+
+        Axes ``barred`` are on none of ``dims``, and those ``inside``, if a dim is known, are on that one.
+        """
+        on_dims = self.placed.get((home, still))
+        if on_dims is None:
+            pairs = zip(self.problem.homes, self.starts, strict=True)
+            on_dims = self.placed[home, still] = tuple([home & goal | still & start for goal, start in pairs])
+        free = cut & ~home & ~still
+        if not dims:
+            return self.least_held(on_dims, free)
+        if inside & free:
+            on_dims = tuple([axes | inside & free if dims >> dim & 1 else axes for dim, axes in enumerate(on_dims)])
+            free &= ~inside
+        barred &= free
+        return self.least_held(on_dims, free, barred, dims if barred else 0)
+
+    def _parts(self, axes: int) -> tuple[int, ...]:
+        """Every set of some of ``axes``, none first."""
+        found = self.parts_of.get(axes)
+        if found is None:
+            found = self.parts_of[axes] = (0, *subsets(axes))
+        return found
 
     def _groups(self, axes: int) -> list[tuple[int, CollectiveGroup]]:
         """The collectives over some of ``axes``, or these and more."""

@@ -1,0 +1,73 @@
+"""The least that a rank can hold, against every way to place the axes, with the lengths that torch.chunk gives."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+from shardwise.planner.holdings import NOWHERE, Holdings
+
+SIZES = (2, 3, 4)
+SHAPES = [(5, 7), (24, 24), (1, 30, 2), (3, 10, 13)]
+
+
+def numbers(bits):
+    return [at for at in range(bits.bit_length()) if bits >> at & 1]
+
+
+def first_length(length, axes):
+    """What is left of a dim on the first rank when one axis after the other cuts it."""
+    for axis in axes:
+        length = torch.arange(length).chunk(SIZES[axis])[0].numel()
+    return length
+
+
+def listed(shape, dims, cut, free, barred, off):
+    found = []
+    for places in itertools.product(dims, repeat=len(numbers(free))):
+        placed = dict(zip(numbers(free), places, strict=True))
+        if not any(barred >> axis & 1 and off >> dim & 1 for axis, dim in placed.items()):
+            found.append(
+                math.prod(
+                    first_length(length, [*numbers(axes), *(axis for axis, at in placed.items() if at == dim)])
+                    for dim, (length, axes) in enumerate(zip(shape, cut, strict=True))
+                )
+            )
+    return min(found, default=NOWHERE)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_least_that_is_held_is_the_least_of_all_ways(shape):
+    chance = random.Random(str(shape))
+    dims = tuple(range(len(shape)))
+    even = all(length % math.prod(SIZES) == 0 for length in shape)
+    holdings = Holdings(SIZES, shape, dims, even=even)
+    found = []
+    for _ in range(200):
+        cut, free = [0] * len(shape), 0
+        for axis in range(len(SIZES)):
+            place = chance.randrange(len(shape) + 2)
+            if place < len(shape):
+                cut[place] |= 1 << axis
+            elif place == len(shape):
+                free |= 1 << axis
+        barred = chance.randrange(8) & free
+        off = chance.randrange(1 << len(shape)) if barred else 0
+        found.append(holdings.least(tuple(cut), free, barred, off))
+        assert found[-1] == listed(shape, dims, cut, free, barred, off), (cut, free, barred, off)
+    assert NOWHERE in found
+    assert len(set(found)) > 5
+
+
+def test_of_many_ways_none_is_looked_at_and_nothing_above_the_least_is_said():
+    holdings = Holdings((2,) * 6, (3, 5, 7), (0, 1, 2), even=False)
+    said = holdings.least((0, 0, 0), 0b111111)
+    assert said == -(-3 * 5 * 7 // 64)
+    assert said <= min(
+        math.prod(-(-length // 2 ** places.count(dim)) for dim, length in enumerate((3, 5, 7)))
+        for places in itertools.product(range(3), repeat=6)
+    )
