@@ -52,6 +52,43 @@ def test_the_bytes_of_every_axis_are_those_of_its_rings(counted):
     ]
 
 
+STEPS = textwrap.dedent(
+    """
+    import torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("dp",))
+    weight = torch.nn.Parameter(torch.ones(8))
+    seldom, often = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
+    dist.broadcast(torch.ones(1000), 0)
+    for step in range(4):
+        weight.grad = torch.ones(8)
+        dist.all_reduce(weight.grad)
+        if step == 2:
+            dist.all_reduce(torch.ones(4))
+        often.step()
+    seldom.step()
+    dist.all_reduce(torch.ones(1000))
+    """
+)
+
+
+def test_what_a_step_sends_is_counted_from_the_end_of_the_first_to_that_of_the_last(tmp_path):
+    (tmp_path / "steps.py").write_text(STEPS)
+    asked = ["cost", str(tmp_path / "steps.py"), "--mesh", "dp=4"]
+    said = json.loads(CliRunner().invoke(main, [*asked, "--format", "json"]).stdout)
+    gradients, other = (2 * 3 * (length // 4) * 4 for length in (8, 4))
+    assert said["step"]["counted"] == 3
+    assert said["step"]["axes"]["dp"]["calls"] == pytest.approx(4 / 3)
+    assert said["step"]["axes"]["dp"]["bytes"] == pytest.approx(gradients + other / 3)
+    text = CliRunner().invoke(main, asked).stdout
+    assert "a step after the first, the mean of the 3\nover  calls  bytes  time\ndp    1.333  56 B" in text
+
+
+def test_a_program_of_one_step_has_no_other_figures(counted):
+    assert json.loads(counted("--format", "json").stdout)["step"] is None
+    assert "a step" not in counted().stdout
+
+
 def test_a_long_run_says_how_many_collectives_it_has_counted(counted, monkeypatch):
     told = []
 

@@ -73,6 +73,33 @@ class CollectiveLine:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class StepTotals:
+    """Of ``count`` whole steps together: calls, bytes, seconds and blocking calls by axis."""
+
+    count: int
+    totals: Mapping[str, tuple[int, int, float, int]]
+
+    def shown(self) -> list[str]:
+        """What one has, on average."""
+        rows = [["over", "calls", "bytes", "time"]]
+        rows += [
+            [over, f"{calls / self.count:.4g}", byte_count(round(received / self.count)), duration(time / self.count)]
+            for over, (calls, received, time, _) in self.totals.items()
+        ]
+        whose = "" if self.count == 1 else f", the mean of the {self.count}"
+        return ["", f"a step after the first{whose}", *columns(rows)]
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "counted": self.count,
+            "axes": {
+                over: {"calls": calls / self.count, "bytes": received / self.count, "time_s": time / self.count}
+                for over, (calls, received, time, _) in self.totals.items()
+            },
+        }
+
+
 @click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
 @module_option("Run")
@@ -92,7 +119,7 @@ def cost(
     """Count what a program sends: run rank 0 of the mesh, the others imagined, and add up its collectives.
 
     The calls are counted by the model of shardwise plan: bytes that a rank receives in rings, over the bandwidth of the
-    axis. What the program computes takes no time here.
+    axis. What the program computes takes no time here. A step ends where the program's optimizer has gone on.
 
     Exit codes: 0 counted, 2 wrong usage, or the program crashed.
     """
@@ -102,6 +129,7 @@ def cost(
     from shardwise.uniformity.cheaper_moves import cheaper_ways
     from shardwise.uniformity.moves_in_a_row import moves_seen
     from shardwise.uniformity.overlap import seconds_as_issued
+    from shardwise.uniformity.steps import StepEnds
 
     from .runs.run import CheckOptions
 
@@ -115,21 +143,25 @@ def cost(
         raise click.ClickException(f"the program stopped, so nothing is counted: it {death.how}")
     from .runs.schedule import check_recorded
 
+    steps = StepEnds()
     with moves_seen() as seen:
         options = CheckOptions(mesh.ranks, mesh=mesh, strict=False)
-        result, traces = check_recorded(program, options, counts_calls=True)
+        result, [trace] = check_recorded(program, options, steps)
     if result.stopped is not None:
         at = result.stopped.location
         where = "" if at is None else f" at {at.file}:{at.line}"
         said = result.stopped.text or result.stopped.reason.value
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     with set_current_mesh(axes):
-        calls = [call for trace in traces for call in trace.exchanges()]
         moves = {(_place(one.location), one.op, repr(one.axis)): one for one in seen.moves}
-        lines = [replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(calls, links)]
-        issued = max((seconds_as_issued(trace, lambda call: _paid(call, links)[1]) for trace in traces), default=0.0)
+        lines = [
+            replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(trace.exchanges(), links)
+        ]
+        issued = seconds_as_issued(trace, lambda call: _paid(call, links)[1])
+        count, events = steps.within(trace.events)
+        step = StepTotals(count, _totals(_lines(replace(trace, events=events).exchanges(), links)))
         ways = _ways(cheaper_ways(seen.pairs, links))
-        click.echo(_json(lines, issued, ways) if form == "json" else _text(lines, issued, ways))
+        click.echo(_json(lines, step, issued, ways) if form == "json" else _text(lines, step, issued, ways))
     return ExitCode.CLEAN
 
 
@@ -239,7 +271,7 @@ def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float,
     return found
 
 
-def _text(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str]) -> str:
+def _text(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways: Mapping[str, str]) -> str:
     if not lines:
         return "no collective over more than one rank"
     totals = _totals(lines)
@@ -247,7 +279,7 @@ def _text(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str
     rows += [[over, str(calls), byte_count(received), duration(time), f"{waits} of {calls}"]
              for over, (calls, received, time, waits) in totals.items()]  # fmt: skip
     seconds = [one[2] for one in totals.values()]
-    shown = columns(rows)
+    shown = columns(rows) + (step.shown() if step.totals else [])
     times = [["one after another", duration(sum(seconds))], ["as the program waits for them", duration(issued)]]
     if len(seconds) > 1:
         times.append(["if those over different axes overlapped entirely", duration(max(seconds))])
@@ -268,7 +300,7 @@ def _text(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str
     return "\n".join(shown)
 
 
-def _json(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str]) -> str:
+def _json(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways: Mapping[str, str]) -> str:
     totals = _totals(lines)
     return json.dumps(
         {
@@ -277,6 +309,7 @@ def _json(lines: Sequence[CollectiveLine], issued: float, ways: Mapping[str, str
                 over: {"calls": calls, "bytes": received, "time_s": time, "blocking": waits}
                 for over, (calls, received, time, waits) in totals.items()
             },
+            "step": step.as_dict() if step.count else None,
             "time_s": sum(one[2] for one in totals.values()),
             "time_as_issued_s": issued,
             "time_overlapped_s": max((one[2] for one in totals.values()), default=0.0),

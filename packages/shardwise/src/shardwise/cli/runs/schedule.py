@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,11 +18,17 @@ from shardwise.uniformity.schedule import schedule_lines
 
 from .run import CheckOptions, check_program
 
+if TYPE_CHECKING:
+    from shardwise.uniformity.steps import StepEnds
+
 
 def check_recorded(
-    program: Program, options: CheckOptions, *, counts_calls: bool = False
+    program: Program, options: CheckOptions, steps: StepEnds | None = None
 ) -> tuple[RunResult, list[Trace]]:
-    """The result of the one rank that is run, and what it issued; ``counts_calls``: progress counts these calls."""
+    """The result of the one rank that is run, and what it issued.
+
+    ``steps``  are told where they end, and progress counts the calls.
+    """
     from shardwise.uniformity.collective_trace import CollectiveRecorder
 
     kept = KeptCalls()
@@ -31,7 +38,10 @@ def check_recorded(
         return f"{counted(sum(1 for _ in trace.exchanges()), 'collective')} counted"
 
     recorder = CollectiveRecorder(kept, options.rank)
-    return check_program(program, options, recorder, status if counts_calls else None), [trace]
+    if steps is None:
+        return check_program(program, options, recorder, None), [trace]
+    with steps.noticed(kept.events):
+        return check_program(program, options, recorder, status), [trace]
 
 
 def write_schedule(path: str, traces: Sequence[Trace], result: RunResult) -> None:
