@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from shardwise.cli.runs.fix_search import Texts, edits_of, search
+from shardwise.cli.runs.fix_search import Texts, Verified, edits_of, search
 from shardwise.cli.runs.run import CheckOptions, check_program
 from shardwise.configuration.policy import Policy
 from shardwise.diagnostics.fix import Insert
@@ -273,8 +273,8 @@ class Judge:
             options = CheckOptions(world_size=4, local=self.local, plain_progress=False)
             return check_program(Program(path=str(self.path)), options)
 
-    def verify(self, texts: Texts) -> int:
-        return ExitCode.CLEAN
+    def verify(self, texts: Texts) -> Verified:
+        return Verified(ExitCode.CLEAN)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -398,6 +398,9 @@ def test_each_help_about_the_scale_of_gradients_is_one_edit(loss: str, helps: li
         ("SW132", "spmd.assert_type(torch.randn(4), {'dp': S(0), 'tp': spmd.S(3)})", "spmd.S(3)"),
         ("SW131", "spmd.assert_type(x, {'dp': S(1), 'tp': I})", "S(1)"),
         ("SW131", "spmd.assert_type(x + 0, {'dp': R}, spmd.PartitionSpec('dp', None))", "R"),
+        ("SW130", "spmd.assert_type(x, {'dp': S(0), 'tp': spmd.R})", "spmd.R"),
+        ("SW130", "spmd.assert_type(x + 0, dict(dp=R, tp=I))", "dict(dp=R, tp=I)"),
+        ("SW130", "spmd.mutate_type(x, 'tp', src=V, dst=P)", "V"),
         ("SW902", "spmd.reinterpret_mesh(x, {'xp': V,\n        'yp': V})", "'xp'"),
     ],
 )

@@ -64,3 +64,24 @@ def test_pieces_that_are_joined_along_their_own_dim_are_the_whole(name: str) -> 
     assert lost == (
         {"the type of all that all_gather_into_tensor has put together along another dim"} if taken_apart else set()
     )
+
+
+@pytest.mark.parametrize("taken", [lambda whole, piece: whole + piece, lambda whole, piece: whole.softmax(0)])
+def test_what_has_been_put_together_along_another_dim_is_told_once(taken: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def by_hand(x: Tensor) -> Tensor:
+        buffer = torch.empty(RANKS * 4, 4)
+        dist.all_gather_into_tensor(buffer, x)
+        return buffer
+
+    for gather in (lambda x: spmd.all_gather(x, "tp", src=S(0), dst=spmd.R), by_hand):
+        collector = Collector()
+
+        def program(gather: Callable[[Tensor], Tensor] = gather, collector: Collector = collector) -> None:
+            mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+            with checking(collect=collector, local=False), spmd.set_current_mesh(mesh):
+                x = spmd.assert_type(torch.randn(4, 4), {"tp": S(1)})
+                piece = spmd.assert_type(torch.randn(8, 4), {"tp": S(1)})
+                taken(gather(x), piece)
+
+        FakeWorld(RANKS, 1).run(program)
+        assert [finding.code for finding in collector.result().findings] == ["SW212"]

@@ -91,11 +91,16 @@ def test_without_a_proof_the_fixes_are_a_choice():
     wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")
     fixes = tuple(Fix(f"all_reduce {number}", (wrap,)) for number in range(2))
     result = RunResult(findings=(Finding("SW112", "gelu needs complete values", wrap.location, fixes=fixes),))
-    tried = [Trial((fixes[0],), (), ExitCode.CLEAN, ExitCode.FINDINGS), Trial((fixes[1],), (), ExitCode.FINDINGS)]
+    differs = "loss (train.py:7:1) differs from the run on one rank"
+    tried = [
+        Trial((fixes[0],), (), ExitCode.CLEAN, ExitCode.FINDINGS, differs),
+        Trial((fixes[1],), (), ExitCode.FINDINGS),
+    ]
     lines = list(told(result, tried, False, str(Path(__file__).parent)))
     assert lines == [
         "nothing is changed: 2 combinations of fixes tried",
         "  1 of them would leave the types clean and the numbers wrong",
+        "    loss (train.py:7:1) differs from the run on one rank",
         "  1 of them would leave findings, or a program that does not run",
         "test_fix.py:1:1: SW112 leaves a choice:",
         "  all_reduce 0",

@@ -318,3 +318,45 @@ def test_an_instruction_without_columns_is_found_if_alone_on_its_line():
     call = next(i.offset for i in dis.get_instructions(compile(code, filename, "exec")) if i.opname == "CALL")
     assert expression_at(Code(1), call, None) is not None
     assert expression_at(Code(2), call, None) is None
+
+
+class Shaped(Probe):
+    """A probe that is taken for a tensor, as numbers beside it are not."""
+
+    shape = ()
+
+    def __rmul__(self, other):
+        report("mul", ("input", self), ("other", other))
+        return Shaped()
+
+    def __rpow__(self, other):
+        report("pow", ("exponent", self))
+        return Shaped()
+
+    __mul__ = __rmul__
+    __gt__ = __rmul__
+
+    def sum(self, dim=None):
+        return Shaped()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("float(n) * x.sum()", [("x.sum()", "x.sum()"), ("float(n)", "float(n)")]),
+        ("x.sum() * float(n)", [("x.sum()", "x.sum()"), ("float(n)", "float(n)")]),
+        ("(n + 1) * (x * n)", [("x * n", "x * n"), ("n + 1", "n + 1")]),
+        ("(x * n) * (n + 1)", [("x * n", "x * n"), ("n + 1", "n + 1")]),
+        ("-n * x.sum(0)", [("x.sum(0)", "x.sum(0)"), ("-n", "-n")]),
+        ("count() * x.sum()", [("x.sum()", "x.sum()"), ("count()", "count()")]),
+        ("make() * float(n)", [("make()", "make()"), ("float(n)", "float(n)")]),
+        ("x.shape * x.sum()", [("x.sum()", "x.sum()"), ("x.shape", "x.shape")]),
+        ("float(n) < x.sum()", [("x.sum()", "x.sum()"), ("float(n)", "float(n)")]),
+        ("(1 + 1) ** x.sum()", [("x.sum()", "x.sum()")]),
+        # Nothing but a call of what nobody knows on either side: no name is better than a wrong one.
+        ("count() * make()", [("input", None), ("other", None)]),
+    ],
+)
+def test_the_tensor_beside_a_number_has_its_own_name_on_either_side_of_an_operator(code, expected):
+    seen = look(code, x=Shaped(), n=2, count=lambda: 3, make=Shaped)
+    assert seen[-1] == expected

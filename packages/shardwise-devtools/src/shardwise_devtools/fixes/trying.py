@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from shardwise.cli.runs.fix_search import Texts, Trial, candidates, search
+from shardwise.cli.runs.fix_search import Texts, Trial, Verified, candidates, search
 from shardwise.cli.runs.run import check_program
 from shardwise.configuration.policy import Policy
 from shardwise.diagnostics.formats import from_json, to_json
@@ -72,10 +72,10 @@ class Runner:
         with texts_shown(texts):
             return from_json(text)
 
-    def verify(self, texts: Texts) -> int | None:
+    def verify(self, texts: Texts) -> Verified | None:
         """How ``verify`` ends."""
         code = _apart(texts, _verify, self.subject)
-        return code if isinstance(code, int) else None
+        return Verified(code) if isinstance(code, int) else None
 
 
 def try_fixes(subject: Subject, tell: Callable[[str], None]) -> Tried:

@@ -12,7 +12,7 @@ import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType, MemberDescriptorType
+from types import FrameType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from .source_location import SourceLocation
@@ -23,6 +23,8 @@ _PARTING = ("chunk", "split", "tensor_split", "unbind")
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"
 }  # fmt: skip
+_NUMBERS = (int, float, len, round, complex)
+_NUMBER_METHODS = ("item", "size", "numel", "dim", "get_rank", "get_world_size", "get_local_rank", "rank")
 MISSING: Any = object()
 """What ``value_of`` gives where only running something would tell."""
 
@@ -76,6 +78,11 @@ def locate(
         for slot in slots:
             slot.value = value_of(slot.expression, frame)
         by_position = found.is_operand or _is_spelled(found.node, op) or _is_leaf_module(found.node, frame)
+        if _may_be_reflected(found.node, operands):
+            turned = _is_reflected(slots, frame)
+            by_position = turned is not None
+            if turned:
+                slots.reverse()
         parts = _parts(found.node, slots, frame)
         for index, match in enumerate(_match(slots, parts, operands, by_position=by_position)):
             if match is not None:
@@ -205,6 +212,58 @@ def _match(
                 for index, slot in zip(indices, free, strict=False):
                     take(index, slot)
     return matches
+
+
+def _may_be_reflected(node: ast.AST, operands: Sequence[tuple[str, object]]) -> bool:
+    """Is it a tensor and a number between which an operator stands? ``2 * x`` and ``x * 2`` both come as x, 2."""
+    if not isinstance(node, (ast.BinOp, ast.Compare)) or len(operands) > 2:
+        return False
+    tensors = [inspect.getattr_static(type(value), "shape", None) is not None for _, value in operands]
+    return tensors in ([True], [True, False])
+
+
+def _is_reflected(slots: list[_Slot], frame: FrameType) -> bool | None:
+    """Does the number stand on the left? None where neither side tells which it is."""
+    if len(slots) != 2:
+        return None
+    left, right = (_is_number(slot.expression, frame) for slot in slots)
+    if left is None:
+        return None if right is None else not right
+    return left
+
+
+def _is_number(expression: ast.expr, frame: FrameType) -> bool | None:
+    """Does the expression give a number, and no tensor? None where only running it would tell."""
+    value = value_of(expression, frame)
+    if value is not MISSING:
+        return inspect.getattr_static(type(value), "shape", None) is None
+    if isinstance(expression, ast.UnaryOp):
+        return _is_number(expression.operand, frame)
+    if isinstance(expression, ast.BinOp):
+        sides = [_is_number(side, frame) for side in (expression.left, expression.right)]
+        return False if False in sides else None if None in sides else True
+    if isinstance(expression, ast.Subscript):
+        held = expression.value
+        if isinstance(held, ast.Attribute) and held.attr == "shape":
+            return True
+        return False if _is_number(held, frame) is False else None
+    if isinstance(expression, ast.Attribute):
+        return False if expression.attr in ("T", "mT", "grad", "data") else None
+    if not isinstance(expression, ast.Call):
+        return None
+    called = value_of(expression.func, frame)
+    if any(called is one for one in _NUMBERS):
+        return True
+    if "_parameters" in _own_dict(called):
+        return False  # a module
+    if not isinstance(expression.func, ast.Attribute):
+        return None
+    if expression.func.attr in _NUMBER_METHODS:
+        return True
+    of = value_of(expression.func.value, frame)
+    if isinstance(of, ModuleType) and of.__name__ in ("torch", "torch.nn.functional"):
+        return False
+    return False if _is_number(expression.func.value, frame) is False else None
 
 
 def _is_same(one: object, other: object) -> bool:

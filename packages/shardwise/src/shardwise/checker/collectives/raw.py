@@ -7,6 +7,7 @@ a group of one rank is nobody's business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,8 @@ from shardwise.interop.torch_compat import (
 )
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.raw_collectives import FUNCTIONAL, RAW, REDUCERS, RawCollective, Reducer
-from shardwise.types.placement import PerMeshAxisLocalSpmdType
+from shardwise.op_rules.transition_types import parts_of
+from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.collective_findings import unknown_collective
@@ -121,7 +123,7 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         received = tensors_in(result if row.functional else given.get(row.received))
         arrivals = _arrivals(session, exchange, given, sent, types, received)
         if session.collector is not None and session.collector.count > told:
-            _note_stacked(session, exchange, session.collector.added_since(told), types, received)
+            arrivals = _refused(session, exchange, session.collector.added_since(told), types, arrivals)
         early = bool(given.get("async_op")) or usual in _MESSAGES
         reading = [tensor for tensor in sent if row.sent != row.received]
         result = started(session, usual, result, arrivals, reading, _ordered(usual, given), returns_early=early)
@@ -216,19 +218,32 @@ def _receipts(
     return [arrived(tensor, base) for tensor, base in zip(received, bases, strict=False)]
 
 
-def _note_stacked(
+def _refused(
     session: CheckSession,
     exchange: Exchange,
     findings: Sequence[Finding],
     types: Sequence[TensorType],
-    received: Sequence[torch.Tensor],
-) -> None:
-    """Pieces that were refused for the dim that they lie along may still be taken apart again."""
-    if [finding.code for finding in findings] == ["SW212"] and len(received) == 1:
+    arrivals: list[Receipt],
+) -> list[Receipt]:
+    """What arrives where pieces were refused for the dim that they lie along: nothing is known of it over the axis.
+
+    Otherwise the same mistake would be told again. One buffer of such pieces may still be taken apart.
+    """
+    if [finding.code for finding in findings] != ["SW212"]:
+        return arrivals
+    if len(arrivals) == 1:
         origin = Origin(user_site(1), f"gathered over {exchange.axis!r} by this {exchange.name}")
         if session.stacked is None:
             session.stacked = WeakIdKeyDictionary()
-        session.stacked[received[0]] = StackedRows(exchange, types[0], origin, findings)
+        session.stacked[arrivals[0].tensor] = StackedRows(exchange, types[0], origin, findings)
+    return [_unknown_over(one, exchange.axis) for one in arrivals]
+
+
+def _unknown_over(receipt: Receipt, axis: MeshAxis) -> Receipt:
+    type = receipt.type
+    if type is None:
+        return receipt
+    return replace(receipt, type=type.with_placements(dict.fromkeys(parts_of(axis, type), UNKNOWN)))
 
 
 def _ordered(name: str, given: Mapping[str, object]) -> object:

@@ -194,8 +194,10 @@ def _check(session: CheckSession, call: TypedCall, axis: MeshAxis, before: Tenso
     if sums and not wrong:  # V is read as P, but a gradient of V is that of this rank's piece of the parameter
         varying = [one for one in axes if type.is_varying(one)]
         wrong = [one for one in varying if gradient_sum_not_owed(session, call.op, one, call.x, type)]
-    call.is_refused = bool(wrong)
-    _check_shard(session, call, axis, type)
+    misread = _check_shard(session, call, axis, type)
+    call.is_refused = bool(wrong) or misread
+    if misread:  # the pieces are put together along another dim: of no type, so that nothing is said of it again
+        return type.with_placements(dict.fromkeys(axes, UNKNOWN))
     if session.local:
         # A shard is only known where somebody has just said so; the next op forgets it again.
         return type.with_placements(dict.fromkeys(axes, dst)).with_spec(None).with_ground(Ground.ABSENT)
@@ -274,11 +276,11 @@ def _with_lengths(call: TypedCall, axis: MeshAxis, before: TensorType, after: Te
     return after.with_uneven((before.uneven - axes) | kept | (axes if ragged else set()))
 
 
-def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: TensorType) -> None:
-    """S(i) against a sharding that is known."""
+def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: TensorType) -> bool:
+    """S(i) against a sharding that is known; True if another was found, and reported."""
     known = partition_spec_get_shard(type.spec, axis)
     if known is None or not isinstance(call.src, Shard):
-        return
+        return False
     said = resolve_dim(call.src, call.x.ndim)
     if said != known.dim:
         located = LocatedCall(call.op, [("x", call.x)])
@@ -289,6 +291,7 @@ def _check_shard(session: CheckSession, call: TypedCall, axis: MeshAxis, type: T
         made = cut_where_made(call.x, name, axis, known.dim, said)
         help = (*told.help, *(fix.help for fix in made))
         _report(session, located, axis, replace(told, help=help, fixes=(*fixes, *made)))
+    return said != known.dim
 
 
 def _report_source(session: CheckSession, call: TypedCall, one: MeshAxis, axis: MeshAxis, place: object) -> None:

@@ -97,7 +97,10 @@ def gradient_off_scale(op: str, names: Sequence[str], axis: MeshAxis, exponent: 
             f"a loss that is a mean over each rank's own samples, if a wrapper averages over {axis_argument(axis)}",
         )
     else:
-        fact = f"the mean of each rank's own samples is {size} times its part of the mean of all, and nothing averages"
+        fact = (
+            f"the mean of each rank's own samples is {size} times its part of the mean of all: nothing averages over "
+            f"{where}, or the loss is multiplied besides"
+        )
         ways = (
             f"divide the loss, or the summed gradients, by mesh.size({axis_argument(axis)})",
             f"or average them over {axis_argument(axis)}: op=dist.ReduceOp.AVG, DistributedDataParallel, fully_shard",

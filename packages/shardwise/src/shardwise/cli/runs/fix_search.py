@@ -42,8 +42,16 @@ class Judge(Protocol):
     def check(self, texts: Texts) -> RunResult | None:
         """What ``check`` says; None if it cannot be run."""
 
-    def verify(self, texts: Texts) -> int | None:
-        """How ``verify`` ends; None if there is nothing to compare with."""
+    def verify(self, texts: Texts) -> Verified | None:
+        """What ``verify`` says; None if there is nothing to compare with."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How ``verify`` ends, and in words which number differs first from one rank's."""
+
+    exit_code: int
+    differs: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,14 @@ class Trial:
 
     ``checked``   how ``check`` ends after it.
     ``verified``  how ``verify`` ends after it; None if ``check`` was not clean.
+    ``differs``   which number ``verify`` finds wrong first.
     """
 
     fixes: tuple[Fix, ...]
     edits: tuple[FileEdit, ...]
     checked: int
     verified: int | None = None
+    differs: str = ""
 
     @property
     def is_proven(self) -> bool:
@@ -143,12 +153,13 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
         tell(f"trying combination {at} of fixes")
         after = judge.check(texts)
         checked = ExitCode.BROKEN if after is None else after.exit_code
-        verified = None
+        numbers = None
         if checked == ExitCode.CLEAN:
             tell(f"comparing the numbers of combination {at} with one rank's")
-            verified = judge.verify(texts)
+            numbers = judge.verify(texts)
         done = tuple(dict.fromkeys((*state.fixes, *made)))
-        trial = Trial(done, _file_edits(texts), checked, verified)
+        verified, differs = (None, "") if numbers is None else (numbers.exit_code, numbers.differs)
+        trial = Trial(done, _file_edits(texts), checked, verified, differs)
         yield trial
         if trial.is_proven:
             return

@@ -8,6 +8,7 @@ nothing is changed.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.overlay import overlay_of, texts_shown
 from shardwise.host.program import Program
+from shardwise.interop.running.recording import KIND_OF
 from shardwise.mesh.shape import MeshShape
 
 from ..options.output_file import write_edits
-from .fix_search import Texts, Trial, candidates, search
+from .fix_search import Texts, Trial, Verified, candidates, search
 from .progress import progress
 
 
@@ -46,9 +48,12 @@ class Rerun:
             except ValueError:
                 return None
 
-    def verify(self, texts: Texts) -> int | None:
-        """How ``verify`` ends."""
-        return None if self.verifying is None else self._run("verify", self.verifying, texts)[0]
+    def verify(self, texts: Texts) -> Verified | None:
+        """What ``verify`` says."""
+        if self.verifying is None:
+            return None
+        code, output = self._run("verify", self.verifying, texts)
+        return Verified(code, _first_difference(output))
 
     def _run(self, command: str, options: Sequence[str], texts: Texts) -> tuple[int, str]:
         with overlay_of(texts) as variables:
@@ -76,6 +81,19 @@ def rerun_of(
     ranks = ["--mesh", str(mesh)] if mesh is not None else ["--world-size", str(world_size)]
     verify = ["--mesh", str(mesh if mesh is not None else f"ranks={world_size}"), *typing, *words]
     return Rerun([*ranks, *typing, *options, *words], verify if world_size > 1 else None)
+
+
+def _first_difference(output: str) -> str:
+    """What the JSON of ``verify`` names first as wrong, and where it is; empty if nothing is."""
+    try:
+        wrong = (json.loads(output).get("numbers") or {}).get("disagreements") or []
+    except ValueError:
+        return ""
+    if not wrong:
+        return ""
+    first, place = wrong[0], wrong[0]["place"]
+    where = "" if place is None else f" ({shown_path(place['file'], os.getcwd())}:{place['line']}:{place['column']})"
+    return f"{KIND_OF[first['kind']].format(name=first['name'])}{where} {first['said']}"
 
 
 def mend(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
@@ -146,6 +164,8 @@ def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) ->
     yield f"nothing is changed: {counted(len(tried), 'combination')} of fixes tried"
     if wrong:
         yield f"  {wrong} of them would leave the types clean and the numbers wrong"
+        said = dict.fromkeys(trial.differs for trial in clean if trial.verified == ExitCode.FINDINGS)
+        yield from (f"    {safe_str(differs)}" for differs in said if differs)
     if not compared:
         yield f"  {len(clean) - wrong} of them would leave the types clean, but the numbers could not be compared"
     if len(clean) < len(tried):

@@ -21,7 +21,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 
 from ..calls.located_call import LocatedCall
 from ..calls.tracing import is_tracing, log_call
-from ..fixes.annotations import moved_before, said_as_found
+from ..fixes.annotations import moved_before, said_as_found, where_said
 from ..running.recording import declared
 from ..running.session import current
 from ..running.typing_rule_run import see
@@ -200,8 +200,10 @@ def settle(error: SpmdTypeError, x: object, op: str, types: tuple[object, ...] =
     if error.attached is None:
         axis = "" if error.axis is None else repr(error.axis)
         located = _located(x, op)
-        fixes = _fixes(located, error.axis, x, types) if error.code in ("SW130", "SW131") and types else ()
-        attach(error, op=op, axis=axis, operands=[located.operand(0, error.axis)], fixes=fixes)
+        contradicts = error.code in ("SW130", "SW131") and bool(types)
+        fixes = _fixes(located, error.axis, x, types) if contradicts else ()
+        place = where_said(located.location, error.axis) if contradicts and isinstance(error.axis, MeshAxis) else None
+        attach(error, location=place, op=op, axis=axis, operands=[located.operand(0, error.axis)], fixes=fixes)
     session = current()
     if session is None or not session.collecting:
         return False

@@ -6,6 +6,7 @@ came of it is remembered, so an annotation in a loop costs a dictionary look-up.
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
@@ -169,7 +170,7 @@ def overrule(current: TensorType, asserted: TensorType) -> TensorType:
 def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any, shard: Shard | None = None) -> SpmdTypeError:
     """The error for a tensor that is ``place`` on ``axis``, cut as ``shard`` says, and is said to be ``wanted``."""
     call = _REMEDY.get((place, wanted))
-    operand = "x" if " " in name else name
+    operand = name if _is_expression(name) else "x"
     expert = ", expert_mode=True" if (place, wanted) == (R, V) else ""
     stacks = ", which puts the ranks' values on a new dim 0" if call == "all_gather" and shard is None else ""
     step = f"{axis_argument(axis)}, src={shard or place}, dst={wanted}{expert}"
@@ -177,6 +178,15 @@ def conflict(name: str, axis: MeshAxis, place: Any, wanted: Any, shard: Shard | 
     return SpmdTypeError(
         f"{name} is {place} on axis {axis!r}, but it is said to be {wanted}", code="SW130", help=remedy, axis=axis
     )
+
+
+def _is_expression(name: str) -> bool:
+    """Is it how the source writes the tensor, and no description of it?"""
+    try:
+        ast.parse(name, mode="eval")
+    except SyntaxError:
+        return False
+    return True
 
 
 def kept_value(place: Any, wanted: Any, shard: Shard | None) -> str | None:

@@ -138,12 +138,18 @@ def _check_is(type: TensorType, axis: MeshAxis, expected: Any, ndim: int) -> Non
     constant = type.ground.is_constant and (local.is_equal or (local is P and type.ground is Ground.ZERO))
     if place is not local and not place.is_unknown and not constant:
         raise SpmdTypeError(
-            f"src={expected} was expected on axis {axis!r}, but the tensor is {place}", code="SW130", axis=axis
+            f"src={expected} was expected on axis {axis!r}, but the tensor is {place}",
+            code="SW130",
+            axis=axis,
+            said=repr(expected),
         )
     shard = partition_spec_get_shard(type.spec, axis)
     if isinstance(expected, Shard) and shard is not None and shard.dim != resolve_dim(expected, ndim):
         raise SpmdTypeError(
-            f"src={expected} was expected on axis {axis!r}, but the tensor is {shard}", code="SW131", axis=axis
+            f"src={expected} was expected on axis {axis!r}, but the tensor is {shard}",
+            code="SW131",
+            axis=axis,
+            said=repr(expected),
         )
 
 

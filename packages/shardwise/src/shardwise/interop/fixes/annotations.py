@@ -52,6 +52,21 @@ def said_as_found(location: SourceLocation | None, axis: MeshAxis, found: str) -
     return (Fix(help, (Rewrite(location_in(location, said), f"spmd.{found}"),), choice=True),)
 
 
+def where_said(location: SourceLocation | None, axis: MeshAxis) -> SourceLocation | None:
+    """Where the annotation at ``location`` speaks of the axis: its value in a dict, else what all types come from.
+
+    None where neither is written in the call.
+    """
+    said = _said(location, axis)
+    if location is not None and said is None:
+        call = call_at(location)
+        alone = (
+            call is not None and callee(location, call) in _ANNOTATIONS and len(call.args) == 2 and not call.keywords
+        )
+        said = call.args[1] if call is not None and alone else None
+    return None if location is None or said is None else location_in(location, said)
+
+
 def said_also(origin: Sequence[Hop], axis: MeshAxis, place: str, help: str) -> tuple[Fix, ...]:
     """The annotation that gave a tensor its type, one of ``origin``, says ``place`` of one more axis."""
     for hop in origin:
