@@ -46,6 +46,7 @@ from .collectives.remesh import reinterpret_mesh as reinterpret_mesh
 from .diagnostics.errors import SpmdTypeError as SpmdTypeError
 from .drawing.drawing import Drawing as Drawing
 from .drawing.subjects import draw as draw
+from .interop.annotations.named_value import checkpoint_value as checkpoint_value
 from .interop.annotations.scalar import Scalar as Scalar
 from .interop.autograd.function_declarations import register_autograd_function as register_autograd_function
 from .interop.autograd.function_declarations import register_decomposition as register_decomposition
@@ -55,7 +56,6 @@ from .interop.autograd.function_declarations import register_straight_through as
 from .interop.calls.tracebacks import traceback_filtering as traceback_filtering
 from .interop.calls.tracing import trace as trace
 from .interop.communication.backend import set_dist as set_dist
-from .interop.running.recording import checkpoint_value as checkpoint_value
 from .interop.running.session import TYPE_CHECKING as TYPE_CHECKING
 from .interop.running.session import is_type_checking as is_type_checking
 from .mesh.axis import MeshAxis as MeshAxis

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -253,6 +255,26 @@ def test_what_is_off_the_scale_is_refused_where_it_matters(tp_mesh: Any) -> None
         unknown.exp()
         spmd.assert_type(unknown, {"tp": R})
         assert exponent(spmd.all_reduce(x.mean(), "tp", src=P, dst=R, op="avg") + equal) == 0
+
+
+def test_what_is_called_by_a_name_is_what_one_device_has(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = typed(torch.randn(4, 3), S(0))
+        total = spmd.all_reduce(x.sum(), "tp", src=P, dst=R)
+        for right in (total, x, x.mean(), x.sum() / dist.get_world_size(), total / 4, torch.ones(3)):
+            assert spmd.checkpoint_value("right", right) is right
+        for wrong, said in {
+            total / dist.get_world_size(): "loss is R/n on axis tp",
+            x * dist.get_world_size(): "loss is V*n on axis tp",
+            spmd.all_reduce(x.mean(), "tp", src=P, dst=R): "loss is R*n on axis tp",
+        }.items():
+            with pytest.raises(SpmdTypeError, match=re.escape(said)) as refused:
+                line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+                spmd.checkpoint_value("loss", wrong)
+            assert refused.value.finding.code == "SW152"
+            at = refused.value.finding.location
+            assert at is not None
+            assert (at.file, at.line) == (__file__, line)
 
 
 FUSED: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = [

@@ -2,7 +2,7 @@
 
 The same program running on another rank, or alone, records the same tensors under the same keys: by the location in the
 source, or by the parameter's name, and by number where it happens several times. One slot holds the recorder; without
-one, ``checkpoint_value`` and ``declared`` are a test of that slot.
+one, ``named`` and ``declared`` are a test of that slot.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 
@@ -25,7 +24,6 @@ from ..tensors.local_form import local_form
 from ..tensors.tagging import typed_shape
 from ..torch_compat import is_fake, is_transformed, no_torch_function
 
-T = TypeVar("T")
 KIND_OF = {
     "declared": "{name}",
     "value": "value {name}",
@@ -272,19 +270,10 @@ def has_values(x: torch.Tensor) -> bool:
 _recorder: Recorder | None = None
 
 
-def checkpoint_value(name: str, x: T) -> T:
-    """Have ``shardwise verify`` compare ``x``, a tensor, with the run on one rank. Returns ``x``.
-
-    ``name``  what it is called in the report; in a loop the calls are numbered.
-
-    Outside of verify nothing happens.
-
-    Example:
-        >>> hidden = checkpoint_value(torch.ones(4) * 2, "hidden")
-    """
+def named(name: str, x: object) -> None:
+    """The program calls ``x`` by this name, and has it compared."""
     if _recorder is not None:
-        _recorder.hear("value", str(name), x)
-    return x
+        _recorder.hear("value", name, x)
 
 
 def declared(x: object, by: str) -> None:
