@@ -36,6 +36,14 @@ SHARED: list[tuple[str, Program, Any]] = [
     ("zeros and a sum", lambda x, w: (torch.zeros(x.shape) + w).exp().sum(), P),
     ("full", lambda x, w: x * torch.full((x.shape[0], 1, 1), 2.0) + w, S(0)),
     ("written to", lambda x, w: torch.zeros(x.shape[0], 4).add_(x.sum(1) * w.sum()), S(0)),
+    ("new_full", lambda x, w: torch.cat([x, x.new_full((x.shape[0], 1, 4), 0.5) * w], 1), S(0)),
+    ("new_full, by name", lambda x, w: x * w.new_full(size=(len(x), 3, 1), fill_value=2.0) + w, S(0)),
+    ("new_full, of a size", lambda x, w: x.new_full((x.shape[0], 4), x.shape[1]) * w[0], S(0)),
+    ("new_full, summed", lambda x, w: x.new_full((x.shape[0],), 0.5).sum() * w.sum(), P),
+    ("new_ones, summed", lambda x, w: w.new_ones(x.shape[0], 2).sum() * w.sum(), P),
+    ("new_zeros and a sum", lambda x, w: (w.new_zeros(x.size()) + w).exp().sum(), P),
+    ("repeat_interleave", lambda x, w: x + w.repeat_interleave(x.shape[0], 0), S(0)),
+    ("repeat_interleave, by name", lambda x, w: torch.repeat_interleave(w, repeats=x.shape[0], dim=-3).exp().sum(), P),
     ("of two dims", lambda x, w: torch.ones(x.shape[0], x.shape[1]) @ w[0].expand(3, 4), S(0)),
 ]
 
@@ -81,6 +89,18 @@ def test_a_count_of_ones_is_pending_like_the_sum_beside_it(tp_mesh: Any) -> None
                 x.sum() / torch.ones(x.shape).sum()
             count = spmd.all_reduce(torch.ones(x.shape).sum(), "tp", src=P, dst=R)
             assert spmd.typeof(x.sum() / count).type.exponent(spmd.normalize_axis("tp")) == 0
+
+
+def test_one_value_of_another_scale_is_cut_like_its_sizes(tp_mesh: Any) -> None:
+    """The factor of a mean, once for each row, is n times as large as on one device, and a sum of it is not."""
+    tp = spmd.normalize_axis("tp")
+    with typecheck(local=False):
+        x = operand("f32[4@tp, 3]")
+        for weights in (torch.full((x.shape[0],), 1 / x.shape[0]), x.new_full((x.shape[0],), 1 / x.shape[0])):
+            assert str(spmd.typeof(weights)).startswith("f32[4@tp]")
+            assert spmd.typeof(weights).type.exponent(tp) == 1
+        same = torch.full((2, 3), 1 / x.shape[0])
+        assert spmd.typeof(same).type.local == {tp: R}
 
 
 def test_sizes_of_the_whole_cut_nothing(tp_mesh: Any) -> None:

@@ -282,3 +282,48 @@ def test_a_file_that_cannot_be_written_is_not_said_to_be(tmp_path, monkeypatch):
     assert "No space left on device; it is as it was" in done.stderr
     assert "written into" not in done.stdout
     assert (tmp_path / "train.py").read_text() == script
+
+
+HOOKED = """import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+n, me = dist.get_world_size(), dist.get_rank()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def averaged(gradient):
+    gradient = gradient.clone()
+    dist.all_reduce(gradient)
+    return gradient / n
+
+
+for p in model.parameters():
+    p.register_hook(averaged)
+samples = torch.randn(8, 3, generator=torch.Generator().manual_seed(1)).chunk(n)[me]
+model(samples).square().mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    ("right", "wrong", "code"),
+    [
+        pytest.param("", "", None, id="right"),
+        pytest.param("in model.parameters()", "in list(model.parameters())[1:]", "SW608", id="one forgotten"),
+        pytest.param("return gradient / n", "return gradient / n / n", "SW616", id="divided twice"),
+        pytest.param("return gradient / n", "pass", "SW608", id="nothing returned"),
+    ],
+)
+def test_gradients_that_hooks_average_are_as_right_as_those_averaged_after_backward(tmp_path, right, wrong, code):
+    (tmp_path / "train.py").write_text(HOOKED.replace(right, wrong) if code else HOOKED)
+    run(tmp_path, "infer", "train.py", "--mesh", "dp=2", "--write")
+    found = report(tmp_path, "check", "train.py", "--mesh", "dp=2", "--global")["findings"]
+    assert [one["code"] for one in found] == ([code] if code else [])
+    source = (tmp_path / "train.py").read_text().splitlines()
+    assert all("optimizer.step()" in source[one["place"]["line"] - 1] for one in found)

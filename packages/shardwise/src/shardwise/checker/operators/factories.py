@@ -131,6 +131,8 @@ class _Factory:
         if of_types and not own:
             if template.spec is not None and not session.local:
                 outcome = _cut_like(template, outcome)
+            if op.name in FILLED and not session.local:
+                outcome = replace(outcome, type=cut_like_sizes(outcome.type, sizes_of_call(op.name, args, kwargs)))
             if outcome.refusals:
                 refuse(session, op.name, op.rule, operands, values, outcome, blocked=blocked)
             return run(session, op, func, args, kwargs, values, outcome)
@@ -196,7 +198,7 @@ def _type_made(
 def _values_of(op: Op, args: Arguments, kwargs: Keywords) -> Iterator[object]:
     """The arguments that may be values of the result: of ``full`` all but the sizes."""
     filled = op.name in ("full", "new_full")
-    yield from args[1:] if filled else args
+    yield from args[len(op.templates) + 1 :] if filled else args
     yield from (value for name, value in kwargs.items() if not filled or name != "size")
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.mesh.axis import MeshAxis
@@ -22,20 +24,31 @@ from shardwise.types.tensor_type import Ground, TensorType
 
 from ..state.numbers import TYPED_NUMBERS
 
-COPIES = frozenset({"expand", "broadcast_to", "repeat", "tile"})
+COPIES = frozenset({"expand", "broadcast_to", "repeat", "tile", "repeat_interleave"})
 """What copies a tensor as often as the sizes say; by the name of the operator."""
-FILLED = frozenset({"ones", "zeros", "full"})
+FILLED = frozenset({"ones", "zeros", "full", "new_ones", "new_zeros", "new_full"})
 """What has one value everywhere, and may be cut anywhere."""
 _NAMES = ("size", "sizes", "shape", "repeats", "dims")
 
 
 def sizes_of_call(name: str, args: Arguments, kwargs: Keywords) -> Sequence[object]:
     """The sizes in a call of an operator of this module, one for each of the last dims of the result."""
+    if name == "repeat_interleave":
+        return _repeated(*args, **kwargs)
     named = (kwargs[each] for each in _NAMES if each in kwargs)
     listed = next((value for value in (*args, *named) if isinstance(value, (list, tuple))), None)
-    if listed is not None or name in ("full", "randint", "normal"):
+    if listed is not None or name in ("full", "new_full", "randint", "normal"):
         return listed or ()
-    return args[1:] if name in COPIES else args
+    return args[1:] if name in COPIES or name.startswith("new_") else args
+
+
+def _repeated(input: object, repeats: object = 1, dim: object = None, **_: object) -> Sequence[object]:
+    """How often ``repeat_interleave`` repeats along each dim, where it is told one."""
+    if not isinstance(input, torch.Tensor) or not isinstance(dim, int) or not -input.ndim <= dim < input.ndim:
+        return ()
+    counts: list[object] = [1] * input.ndim
+    counts[dim] = repeats
+    return counts
 
 
 def cuts_of(sizes: Sequence[object]) -> dict[MeshAxis, int]:
@@ -58,7 +71,7 @@ def cut_like_sizes(whole: TensorType, sizes: Sequence[object]) -> TensorType:
 
     Sizes that differ per rank are those of shards whose lengths differ.
     """
-    cuts = {axis: dim for axis, dim in cuts_of(sizes).items() if axis in whole.axes}
+    cuts = {axis: dim for axis, dim in cuts_of(sizes).items() if axis in whole and whole.is_equal(axis)}
     if not cuts:
         return whole
     own = {axis for axis, dim in cuts.items() if type_of(sizes[dim]).is_varying(axis)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
-from shardwise.interop.torch_compat import no_torch_function, tree_leaves
+from shardwise.interop.torch_compat import hook_tables, no_torch_function, tree_leaves
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
@@ -137,7 +137,7 @@ class OptimizerSteps:
                     self.awaited[id(parameter)] = name
                 if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
                     with no_torch_function():
-                        parameter.register_hook(functools.partial(self._computed, name))  # type: ignore[no-untyped-call]
+                        _hook_first(parameter, functools.partial(self._computed, name))
         if self.layouts:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
@@ -369,6 +369,14 @@ def _claimed(x: torch.Tensor) -> TensorType:
     """What somebody says that ``x`` is. What a constant is follows from how it was made, and is nobody's word."""
     type = local_form(x)[1]
     return type if type.ground is Ground.ABSENT else UNTYPED
+
+
+def _hook_first(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+    """``hook`` sees the gradient before those of the program, which may sum it over ranks, do."""
+    own = parameter.register_hook(hook).id  # type: ignore[no-untyped-call]
+    hooks, _ = hook_tables(parameter)
+    for key in [key for key in hooks if key != own]:
+        hooks[key] = hooks.pop(key)
 
 
 def _digest(parameter: torch.Tensor) -> bytes:
