@@ -205,6 +205,14 @@ def test_a_comment_is_told_if_its_line_ran_and_it_was_not_needed(project, line, 
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize("comment", ["ignore", "ignore[SW68]", "ignore[sum-in-op]"])
+def test_a_comment_that_names_no_code_is_told_what_was_found_on_its_line(project, comment):
+    program = CLEAN_WITH % f'y = torch.relu(assert_type(torch.ones(4), {{"dp": R, "tp": P}}))  # shardwise: {comment}'
+    result = project.check_source(program)
+    assert codes(result) == ["SW112", "SW921"]
+    assert "= help: # shardwise: ignore[SW112] and why" in result.stdout
+
+
 def test_comments_in_imported_files_count_too(project):
     project.write("def f(x):\n    return x + 1  # shardwise: ignore[SW112]\n", "helper.py")
     result = project.check_source(CLEAN_WITH % "import helper; helper.f(x)")
@@ -245,7 +253,9 @@ def test_one_mistake_more_of_a_known_kind_is_new(broken):
     assert broken.check("train.py", "--baseline", "known.json").exit_code == 1
 
 
-@pytest.mark.parametrize(("text", "said"), [(None, "no such file"), ("[", "not JSON"), ("{}", "is no baseline")])
+@pytest.mark.parametrize(
+    ("text", "said"), [(None, "no such file"), ("[", "not JSON"), ("[" * 100_000, "not JSON"), ("{}", "is no baseline")]
+)
 def test_a_baseline_that_cannot_be_read_is_an_error(broken, text, said):
     if text is not None:
         broken.write(text, "known.json")
@@ -260,6 +270,38 @@ def test_statistics_count_per_code(broken):
     (line,) = broken.check("train.py", "--statistics", "--format", "json").stdout.splitlines()
     counts = json.loads(line)
     assert (counts["codes"], counts["errors"], counts["held_back"]) == ({"SW112": 2}, 2, 0)
+
+
+def test_statistics_count_findings_that_are_told_as_one(project):
+    program = """
+from shardwise import reinterpret
+with set_current_mesh(mesh):
+    w = assert_type(torch.ones(4), {"dp": R, "tp": I}).requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    loss = (w * assert_type(torch.ones(4), {"dp": V, "tp": I})).sum()
+    reinterpret(loss, "dp", src=V, dst=P).backward()
+    w.grad.norm()
+    optimizer.step()
+"""
+    result = project.check_source(program, "--statistics")
+    assert [line.split()[:3] for line in result.stdout.splitlines()[:-1]] == [
+        ["1", "SW112", "error"],
+        ["1", "SW608", "error"],
+    ]
+
+
+def test_what_is_checked_is_the_files_script_where_nobody_says_what(project, monkeypatch):
+    project.write("import os, sys\nprint('ran', os.environ['WORLD_SIZE'], sys.argv[1:])\n", "src/train.py")
+    configure(project, 'mesh = "dp=2"\nscript = ["src/train.py", "--steps", "2"]')
+    assert "ran 2 ['--steps', '2']" in project.check().stderr
+    assert "ran 4 ['--steps', '2']" in project.check("--world-size", "4").stderr
+    assert "ran 2 ['--steps', '3']" in project.check("src/train.py", "--", "--steps", "3").stderr
+    monkeypatch.chdir("src")
+    assert "ran 2 ['--steps', '2']" in project.check().stderr
+    assert "script = [...] in [tool.shardwise]" in project.check("--no-config").stderr
+    configure(project, 'script = ["-m", "src.train", "x"]')
+    monkeypatch.chdir("..")
+    assert "ran 8 ['x']" in project.check().stderr
 
 
 def test_trusted_functions_rules_and_contracts_are_declared_before_the_program_runs(project):

@@ -266,3 +266,12 @@ def test_our_names_are_said_where_they_mean_ours(head: str, call: str):
 def test_a_call_that_shares_its_line_is_left_out(line: str):
     source = HEAD + line
     assert edited(source, [Remove(at(source, "td.all_reduce(y)"))]) == source.replace("td.all_reduce(y)", "pass")
+
+
+def test_a_source_that_only_python_reads_is_left():
+    source = "if True:\n    if True:\n\t    y = relu(p)\n"
+    compile(source, "a.py", "exec")
+    call = at(source, "relu(p)")
+    operand = at(source, "p)")
+    assert edited(source, [Wrap(operand, *STEP)]) is None
+    assert edited(source, [Rewrite(call, "p")]) is None

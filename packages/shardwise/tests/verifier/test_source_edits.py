@@ -170,3 +170,11 @@ def test_what_some_modules_of_a_place_lack_is_no_attribute_there(made):
     assert not others
     assert one.expressions[0].startswith("[p for name, p in self.named_parameters() if name in (")
     assert '"head.weight", "head.bias"' in one.expressions[0]
+
+
+def test_a_source_that_only_python_reads_gets_no_annotation() -> None:
+    source = "def build():\n    if True:\n\t    model = Model()\n"
+    compile(source, "a.py", "exec")
+    missed = parameter(Place("", "build", 1), "model.weight", 1)
+    edited = with_annotations(source, [missed])
+    assert (edited.text, edited.missed) == (source, (missed,))

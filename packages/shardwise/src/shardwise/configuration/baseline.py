@@ -67,7 +67,7 @@ def read_baseline(path: Path) -> dict[str, Known]:
     except OSError as error:
         said = f"cannot read the baseline {path}: {(error.strerror or str(error)).lower()}"
         raise SpmdValueError(f"{said}; --write-baseline writes one", code="SW905") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpmdValueError(f"the baseline {path} is not JSON: {error}", code="SW905") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise SpmdValueError(f"{path} is no baseline: its schema is not {SCHEMA!r}", code="SW905")

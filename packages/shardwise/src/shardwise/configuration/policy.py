@@ -127,14 +127,15 @@ class Policy:
             if comment.lines is None:
                 yield _bad(comment, "this ignore comment stands on no statement", "put it at the end of a line of it")
                 continue
+            meant = _meant(comment, result)
             if not comment.words:
-                yield _bad(comment, "this ignore comment names no code", "# shardwise: ignore[SW113] and why")
+                yield _bad(comment, "this ignore comment names no code", meant or "# shardwise: ignore[SW113] and why")
                 continue
             for word in comment.words:
                 try:
                     codes = codes_named(word)
                 except ValueError as error:
-                    yield _bad(comment, f"in this ignore comment {error}", "shardwise explain lists the codes")
+                    yield _bad(comment, f"in this ignore comment {error}", meant or "shardwise explain lists the codes")
                     continue
                 needed = any((comment, code) in used for code in codes)
                 if seen.ran and not needed and all(map(could_be_found, codes)):
@@ -150,16 +151,27 @@ def _bad(comment: IgnoreComment, message: str, help: str) -> Finding:
     return Finding("SW921", message, comment.location, help=(help,))
 
 
+def _meant(comment: IgnoreComment, result: RunResult) -> str:
+    """The comment with the codes of what was found on its lines; empty if nothing was."""
+    found = {finding.code for finding in result.findings for one in _comments_at(finding) if one == comment}
+    return f"# shardwise: ignore[{', '.join(sorted(found))}] and why" if found else ""
+
+
 def _comments_about(finding: Finding) -> Iterator[tuple[IgnoreComment, str]]:
     """The comments that name the finding's code on a line of the statement that it is in."""
+    for comment in _comments_at(finding):
+        if any(finding.code in _codes(word) for word in comment.words):
+            yield comment, finding.code
+
+
+def _comments_at(finding: Finding) -> Iterator[IgnoreComment]:
+    """The comments on a line of the statement that the finding is in."""
     place = finding.location
     if place is None:
         return
     for comment in comments_in(place.file):
-        if comment.lines is None or not comment.lines[0] <= place.line <= comment.lines[1]:
-            continue
-        if any(finding.code in _codes(word) for word in comment.words):
-            yield comment, finding.code
+        if comment.lines is not None and comment.lines[0] <= place.line <= comment.lines[1]:
+            yield comment
 
 
 def _codes(word: str) -> tuple[str, ...]:

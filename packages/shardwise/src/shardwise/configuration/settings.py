@@ -27,7 +27,7 @@ class Settings:
     """What a project has decided. What it leaves open is None or empty: the command line and its defaults decide.
 
     ``file``        where it stands; None if there is no such file.
-    ``script``      what an editor or an agent has checked, with its arguments.
+    ``script``      what is checked and verified where nobody says what, with its arguments.
     ``mesh``, ``world_size``, ``ranks``, ``strict``, ``local``, ``partials``, ``observe``
                     the options of the same names; ``ranks`` as it is written.
     ``select``      the codes that are reported; empty: all.

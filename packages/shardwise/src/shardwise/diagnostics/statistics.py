@@ -24,7 +24,7 @@ def counts_text(result: RunResult) -> str:
     """A line for each code, and how the run ended."""
     counts = counts_by_code(result)
     width = len(str(max(counts.values(), default=0)))
-    severities = {finding.code: finding.severity.value for finding in result.findings}
+    severities = {place.code: place.severity.value for finding in result.findings for place in finding.places}
     lines = [f"{count:>{width}}  {code}  {severities[code]:<7}  {CODES[code].name}" for code, count in counts.items()]
     ended = result.verdict if result.ending is None else result.ending.headline
     held_back = f", {len(result.held_back)} held back" if result.held_back else ""

@@ -28,17 +28,20 @@ from .statements import Source
 
 
 def edited(source: str, edits: Sequence[Edit]) -> str | None:
-    """``source`` with the edits, and what they need imported; None if that is no Python any more."""
-    module = cst.parse_module(source)
-    spelling = Spelling.of(module, {name for edit in edits for name in names_of(edit)})
+    """``source`` with the edits, and what they need imported; None if that is no Python any more.
+
+    None, too, for the few sources that Python reads and libcst does not (tabs after spaces in one indentation).
+    """
     try:
+        module = cst.parse_module(source)
+        spelling = Spelling.of(module, {name for edit in edits for name in names_of(edit)})
         context = Context(Source.of(source), module, spelling)
         made = [one for number, edit in enumerate(dict.fromkeys(edits)) for one in changes(context, edit, number)]
         text = _applied(context.file.text, made).decode()
         ast.parse(text)  # as text: bytes would be read in the encoding that they declare
-    except (NoProgramError, SyntaxError):  # what is wrapped stood where only a name can stand
+        return spelling.imported(text)
+    except (NoProgramError, SyntaxError, cst.ParserSyntaxError):  # what is wrapped stood where only a name can stand
         return None
-    return spelling.imported(text)
 
 
 def _applied(text: bytes, made: Sequence[Change]) -> bytes:

@@ -22,7 +22,11 @@ numbers is wrong.
 exit_code: 0 clean, 1 findings, 2 no verdict (wrong usage, a crash, nothing checked), 3 inconclusive."""
 
 Script = Annotated[
-    str, Field(description="the script, relative to the project's folder, or a module after -m: '-m pkg.x'")
+    str,
+    Field(
+        description="the script, relative to the project's folder, or a module after -m: '-m pkg.x'; empty: what "
+        "pyproject.toml says"
+    ),
 ]
 Mesh = Annotated[
     str, Field(description="axes with sizes, outermost first: 'dp=2,tp=2'; empty: what pyproject.toml says")
@@ -72,7 +76,9 @@ async def run_command(folder: Path, command: str, words: list[str], *, as_json: 
 
 
 def _words(script: str, mesh: str, arguments: list[str] | None, options: list[str] | None) -> list[str]:
-    program = script.split() if script.startswith("-m ") else [script]
+    program = script.split() if script.startswith("-m ") else [script] if script else []
+    if arguments and not program:
+        raise ValueError("arguments are those of a script: name it")
     on_mesh = ["--mesh", mesh] if mesh else []
     return [*on_mesh, *(options or []), "--format", "json", *program, *(["--", *arguments] if arguments else [])]
 
@@ -83,7 +89,7 @@ def make_server(folder: Path) -> MCPServer:
 
     @server.tool()
     async def check(
-        script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None
+        script: Script = "", mesh: Mesh = "", arguments: Arguments = None, options: Options = None
     ) -> ToolAnswer:
         """Type-check a training script: run one rank of it in an imagined job, without a GPU. A finding has a code, a
         message, its place, the operands with their types and where these came from, and help: calls that mend it.
@@ -92,7 +98,7 @@ def make_server(folder: Path) -> MCPServer:
 
     @server.tool()
     async def verify(
-        script: Script, mesh: Mesh = "", arguments: Arguments = None, options: Options = None
+        script: Script = "", mesh: Mesh = "", arguments: Arguments = None, options: Options = None
     ) -> ToolAnswer:
         """Run a script on all ranks of a mesh, as processes on this machine, and on one rank, and compare losses,
         gradients and declared values: the proof that a repair is right.

@@ -126,6 +126,8 @@ class ConfiguredCommand(SectionedCommand):
         ctx.default_map = {**_defaults(settings, given), **(ctx.default_map or {})}
         rest = super().parse_args(ctx, args)
         ctx.meta[_KEY] = _configured(settings, files, {name: ctx.params.pop(name) for name in _POLICY})
+        if not ctx.params["words"] and not ctx.params["module"]:
+            ctx.params.update(_program(settings))
         return rest
 
     def _given(self, ctx: click.Context, args: Sequence[str]) -> dict[str, object]:
@@ -170,6 +172,16 @@ def _defaults(settings: Settings, given: dict[str, object]) -> dict[str, object]
     if launched_rank() is not None:
         left_out |= {"mesh", "world_size", "ranks"}  # the launcher has decided
     return {name: value for name, value in values.items() if value is not None and name not in left_out}
+
+
+def _program(settings: Settings) -> dict[str, object]:
+    """The parameters for the script or module of the file, as seen from here; none if it names none."""
+    first, *others = settings.script or ("",)
+    if not first:
+        return {}
+    if first == "-m":
+        return {"module": others[0], "words": tuple(others[1:])} if others else {}
+    return {"words": (os.path.relpath(settings.folder / first), *others)}
 
 
 def _configured(settings: Settings, files: Sequence[Path], params: dict[str, Any]) -> Configured:

@@ -49,9 +49,9 @@ def write_edits(edits: Iterable[FileEdit]) -> None:
 
 
 def _has_other_content(file: Path, begins: bytes) -> bool:
-    if not file.is_file():
-        return False
     try:
+        if not file.is_file():
+            return False
         with file.open("rb") as there:
             found = there.read(len(begins))
     except OSError:

@@ -79,7 +79,9 @@ class AskedCheck:
     def program(self) -> Program:
         """The script or module that is checked, with its arguments."""
         if self.module is None and not self.words:
-            raise click.UsageError("say which script to check: shardwise check SCRIPT")
+            raise click.UsageError(
+                "say which script to check: shardwise check SCRIPT, or script = [...] in [tool.shardwise]"
+            )
         path, arguments = ("", self.words) if self.module else (self.words[0], self.words[1:])
         return Program(path, self.module or "", arguments, declarations_of(self.configured.settings))
 

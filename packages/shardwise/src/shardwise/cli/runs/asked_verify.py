@@ -67,7 +67,9 @@ class AskedVerify:
     def subject(self) -> Subject:
         """The script, module or function that is verified."""
         if self.module is None and not self.words:
-            raise click.UsageError("say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2")
+            raise click.UsageError(
+                "say what to verify: shardwise verify SCRIPT --mesh dp=2,tp=2, or script = [...] in [tool.shardwise]"
+            )
         from shardwise.verifier.records.subject import Script, subject_named
 
         before = declarations_of(self.configured.settings)

@@ -58,7 +58,10 @@ class EditedSource:
 
 def with_annotations(source: str, annotations: Sequence[Annotation]) -> EditedSource:
     """``source`` with ``annotations`` and the imports that they need."""
-    wrapper = MetadataWrapper(cst.parse_module(source))
+    try:
+        wrapper = MetadataWrapper(cst.parse_module(source))
+    except cst.ParserSyntaxError:  # Python reads tabs after spaces in one indentation
+        return EditedSource(source, tuple(annotations))
     layout = _Layout(wrapper.module, wrapper.resolve(PositionProvider))
     spelling = Spelling.of(wrapper.module, ("R", "I", "S", "P", "V", "assert_type"))
     edits = _Edits(spelling)
