@@ -26,6 +26,9 @@ _PARTS = (
     (re.compile(r"(?<=^   )= note(?=: )"), "note"),
 )
 """What stands in a line of printed output, and the class of the style sheet that has its colour."""
+_INLINE = re.compile(r"(?<!<pre>)(?<!</span>)<code>[^<]*</code>")
+_OPTION = re.compile(r"((?<![\w-])--?[a-z][\w-]*)")
+"""Options of commands in running text: a browser would break a line behind their hyphens."""
 _DRAWING = re.compile(r'<img [^>]*src="(?P<name>[^":]+)\.svg"[^>]*/>')
 WHOLE_ON_A_PHONE = 640
 """Pixels of a drawing that can be read when it is as narrow as a phone."""
@@ -78,6 +81,7 @@ def on_page_markdown(markdown: str, **context: object) -> str:
 def on_page_content(html: str, page: Page, files: Files, **context: object) -> str:
     """Mark the parts of what commands print, which have colours on a terminal, and fit drawings to phones."""
     html = _OUTPUT.sub(lambda line: marked(line[0]), html)
+    html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\1</span>', code[0]), html)
     return _DRAWING.sub(lambda image: fitted(image, page.file.src_uri, files), html)
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from shardwise.zoo.catalogue import Entry
 
 WIDTH = 100
-CODE_WIDTH = 120
+CODE_WIDTH = 126
+"""The longest line of a program and its number: none is cut off."""
 BYTES = 8
 """Of an element: programs of the zoo compute in float64."""
 EPILOG = """\b
