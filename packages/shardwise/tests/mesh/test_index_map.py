@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.given import mesh_of
 from shardwise.mesh.index_map import IndexMap, index_map_of
@@ -99,6 +101,39 @@ def test_flattening_and_unflattening_keep_the_function(f, first, count):
         for one in range(1, size + 1):
             if size % one == 0:
                 assert listed(f.unflatten(at, (one, size // one))) == listed(f)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), min_size=1, max_size=4))
+def test_an_index_has_the_digits_that_a_product_counts(modes):
+    f = IndexMap.of_modes(modes)
+    counted = list(itertools.product(*map(range, f.sizes)))
+    assert [f.digits(at) for at in range(f.size)] == counted
+    assert listed(f) == [sum(map(operator.mul, digits, f.strides)) for digits in counted] == list(map(f.at, counted))
+    assert f.reach == max(listed(f)) + 1
+    assert listed(IndexMap.compact(f.sizes)) == list(range(f.size))
+
+
+NESTED = st.recursive(
+    st.tuples(st.integers(1, 3), st.integers(0, 5)), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=5
+)
+
+
+@given(NESTED)
+def test_nested_sizes_and_strides_are_those_without_brackets(tree):
+    def side(node, which):
+        return node[which] if isinstance(node, tuple) else tuple(side(one, which) for one in node)
+
+    def leaves(node):
+        return [node] if isinstance(node, tuple) else [leaf for one in node for leaf in leaves(one)]
+
+    assert list(IndexMap.of_nested(side(tree, 0), side(tree, 1)).modes) == leaves(tree)
+
+
+@pytest.mark.parametrize(("sizes", "strides"), [((2, 3), (1,)), ((2, (2, 2)), (1, 4)), (2.0, 1), ((0,), (1,))], ids=str)
+def test_what_is_not_nested_alike_or_no_number_is_refused(sizes, strides):
+    with pytest.raises((SpmdValueError, SpmdArgumentError)) as refused:
+        IndexMap.of_nested(sizes, strides)
+    assert refused.value.code == "SW903"
 
 
 @given(numberings(), st.integers(0, 9))

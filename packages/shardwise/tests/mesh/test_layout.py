@@ -72,11 +72,6 @@ def test_two_layouts_are_equal_if_and_only_if_their_ranks_are(one, other):
     assert (one == other) == (ranks(one) == ranks(other))
 
 
-@given(layouts(), st.integers(-2, 80))
-def test_membership_is_membership_of_the_rank_set(layout, rank):
-    assert (rank in layout) == (rank in ranks(layout))
-
-
 @given(st.one_of(st.tuples(layouts(), layouts()), digits_of_a_grid()))
 def test_issubset_is_inclusion_of_rank_sets(pair):
     one, other = pair

@@ -81,9 +81,9 @@ def test_the_types_of_every_line_are_a_command_away(name: str, rank: int, line: 
     [
         (
             ("tensor_parallel", "--mesh", "dp=2,tp=4"),
-            'h = spmd.convert(h, "tp", src=I, dst=R)              # h: f64[4@dp, 12] {tp: R}, 2 times',
+            'h = spmd.convert(h, "tp", src=I, dst=R)                 # h: f64[4@dp, 12] {tp: R}, 2 times',
         ),
-        (("pipeline",), "y = self.error(y, targets)                   # y: f64[] {pp: V}, 8 times"),
+        (("pipeline",), "y = self.error(y, targets)                      # y: f64[] {pp: V}, 8 times"),
     ],
     ids=["of any mesh", "of the rank that has the loss"],
 )

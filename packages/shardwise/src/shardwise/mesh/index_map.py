@@ -59,6 +59,7 @@ class IndexMap(Pictured):
     def of_nested(cls, sizes: object, strides: object) -> IndexMap:
         """Sizes and strides nested alike, as CuTe writes them, digit by digit.
 
+        Law: the map of the sizes and strides without their brackets, at any depth.
         Errors: SW903 where they are not nested alike, or are no whole numbers.
         Example:
             >>> print(IndexMap.of_nested(((2, 2), 3), ((1, 6), 2)))
@@ -86,11 +87,11 @@ class IndexMap(Pictured):
         return self.at(self.digits(index))
 
     def at(self, digits: Sequence[int]) -> int:
-        """The rank at these coordinates."""
+        """The rank at these coordinates. Law: ``f.at(f.digits(i)) == f(i)``."""
         return sum(digit * stride for digit, stride in zip(digits, self.strides, strict=True))
 
     def digits(self, index: int) -> tuple[int, ...]:
-        """The coordinates of an index."""
+        """The coordinates of an index. Law: counted up, the last one is the fastest, as in ``itertools.product``."""
         found = []
         for size in reversed(self.sizes):
             index, digit = divmod(index, size)
@@ -164,14 +165,14 @@ class IndexMap(Pictured):
 
         Law: ``copies(j) + inside(i)`` are all different, and ``inside`` is this. Errors: SW903.
         """
-        whole = self.reach_compact() * order.reach
+        whole = self._spanned() * order.reach
         return self.complement(whole).compose(order), self
 
     def repeated(self, order: IndexMap) -> IndexMap:
-        """The same as one map, copies outermost (logical product)."""
+        """The same as one map, copies outermost (logical product). Law: its ranks are all different."""
         return _joined(*self.times(order))
 
-    def reach_compact(self) -> int:
+    def _spanned(self) -> int:
         """The ranks that this and what lies between its ranks span."""
         return max((size * stride for size, stride in self.coalesce().modes), default=1)
 
@@ -201,7 +202,7 @@ class IndexMap(Pictured):
 def index_map_of(ranks: Sequence[int], sizes: Sequence[int]) -> IndexMap | None:
     """The map of a mesh whose ranks are listed row by row, as a DeviceMesh or JAX's Mesh lists its devices.
 
-    None if they follow no strides.
+    None if they follow no strides. Law: ``index_map_of(ranks of f, f.sizes)`` is the function f.
     Example:
         >>> print(index_map_of([0, 2, 4, 6, 1, 3, 5, 7], (2, 4)))
         (2, 4):(1, 2)

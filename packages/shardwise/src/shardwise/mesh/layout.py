@@ -67,18 +67,21 @@ class Layout(Pictured):
         return _ranks(self.atoms)
 
     def place(self, rank: int) -> int:
-        """Where ``rank`` stands among the ranks of its fiber, counted from 0: of 5 on the axis 2:4, 1."""
+        """Where ``rank`` stands among the ranks of its fiber, counted from 0: of 5 on the axis 2:4, 1.
+
+        Law: the rank that is this far from the first is the one at this place of ``ranks()``.
+        """
         found = 0
         for size, stride in self.atoms:
             found = found * size + rank // stride % size
         return found
 
     def offset(self, rank: int) -> int:
-        """How far ``rank`` lies from the first one of its fiber: 5 on the axis 2:4 lies 4 from rank 1."""
-        return sum(rank // stride % size * stride for size, stride in self.atoms)
+        """How far ``rank`` lies from the first one of its fiber: 5 on the axis 2:4 lies 4 from rank 1.
 
-    def __contains__(self, rank: object) -> bool:
-        return isinstance(rank, int) and rank >= 0 and self._digits(rank) is not None
+        Law: over a fiber, which is the first rank plus ``ranks()``, these are ``ranks()``.
+        """
+        return sum(rank // stride % size * stride for size, stride in self.atoms)
 
     def _digits(self, rank: int) -> list[int] | None:
         # Greedy is exact: a smaller digit would leave more than the inner atoms can span.
@@ -90,17 +93,23 @@ class Layout(Pictured):
         return digits if rank == 0 else None
 
     def issubset(self, other: Layout) -> bool:
-        """Whether every rank of this layout is one of ``other``'s."""
+        """Whether every rank of this layout is one of ``other``'s. Law: inclusion of the sets of ranks."""
         if self.numel() > other.numel() or self.span() > other.span():
             return False
         return _inside(0, self.atoms, other)
 
     def isorthogonal(self, *others: Layout) -> bool:
-        """Whether all these layouts together are independent digits of one numbering of ranks."""
+        """Whether all these layouts together are independent digits of one numbering of ranks.
+
+        Law: counted through in the order of their strides, they visit ranks in ascending order, each once.
+        """
         return are_orthogonal(sorted_atoms(atom for layout in (self, *others) for atom in layout.atoms))
 
     def merge(self, *others: Layout) -> Layout:
-        """The sums of one rank from each: the flattening of mutually orthogonal layouts. Errors: SW903."""
+        """The flattening of mutually orthogonal layouts. Errors: SW903.
+
+        Law: its ranks are the sums of one from each.
+        """
         layouts = (self, *others)
         return Layout(
             tuple(size for layout in layouts for size in layout.sizes),
@@ -108,7 +117,10 @@ class Layout(Pictured):
         )
 
     def divide(self, part: Layout) -> Layout | None:
-        """The ``rest`` for which ``part.merge(rest)`` is this layout; None if ``part`` is not a factor of it."""
+        """What is left when ``part`` is taken out; None if ``part`` is not a factor of this layout.
+
+        Law: ``part.merge(rest)`` is this layout.
+        """
         rest = list(self.atoms)
         for size, stride in part.atoms:
             # Coalesced atoms do not adjoin, so an atom of a factor lies within one atom of the whole.
@@ -129,7 +141,10 @@ class Layout(Pictured):
 
 
 def layout_of_ranks(ranks: Sequence[int]) -> Layout | None:
-    """The layout of these ranks, shifted to begin at 0; None if they do not form one."""
+    """The layout of these ranks, shifted to begin at 0; None if they do not form one.
+
+    Law: ``layout_of_ranks([start + rank for rank in layout.ranks()]) == layout``.
+    """
     rest = sorted(ranks)
     rest = [rank - rest[0] for rank in rest]
     atoms: list[Atom] = []
