@@ -66,6 +66,10 @@ def test_uneven_pieces_are_exchanged_with_split_sizes_only(mesh: Any) -> None:
         for call in (spmd.all_gather, spmd.redistribute, spmd.unshard):
             with refused("SW417", "split_sizes=[...]", "even=True"):
                 call(mine, "tp", src=S(0), dst=R)
+            with refused("SW417") as caught:
+                call(mine, "tp", src=S(0), dst=R)
+            way = 'all_gather(mine, "tp", src=S(0), dst=R, split_sizes=[...]) says how long each is'
+            assert caught.value.finding.help[0] == way
             whole = call(mine, "tp", src=S(0), dst=R, split_sizes=sizes)
             assert str(spmd.typeof(whole)) == "f32[8, 8] {dp: R, tp: R}"
         with refused("SW417", "even=True"):
@@ -73,6 +77,10 @@ def test_uneven_pieces_are_exchanged_with_split_sizes_only(mesh: Any) -> None:
         sent = spmd.all_to_all(mine, "tp", input_split_sizes=[2, 1, 1, 1], output_split_sizes=[2, 3, 0, 1])
         assert str(spmd.typeof(sent)) == "f32[6@~tp, 8] {dp: R}"
         back = spmd.all_to_all(sent, "tp", input_split_sizes=[2, 3, 0, 1], output_split_sizes=[2, 1, 1, 1])
+        buffer = torch.empty(32, 8)
+        with refused("SW417", "mine: all_gather_into_tensor takes every rank's piece over tp") as caught:
+            torch.distributed.all_gather_into_tensor(buffer, mine, group=mesh.get_group("tp"))
+        assert caught.value.finding.help[0] == way
         even = spmd.assert_type(back, {"tp": S(0)}, even=True)
         assert str(spmd.typeof(spmd.all_gather(even, "tp", src=S(0), dst=R))) == "f32[20, 8] {dp: R, tp: R}"
 

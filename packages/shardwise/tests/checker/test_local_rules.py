@@ -262,6 +262,28 @@ def test_the_term_that_is_told_is_a_tensor_where_one_is_at_fault(tp_mesh: Any) -
         torch.lerp(partial, residual, 0.5)
 
 
+def test_what_replaces_elements_of_a_pending_sum_is_put_in(tp_mesh: Any) -> None:
+    partial, whole = make("P"), make("R")
+    with typecheck():
+        mask = whole > 0
+        with refused("SW113", "masked_fill puts 1.5 in once per rank: partial is a partial sum over tp, 1.5 is not"):
+            partial.masked_fill(mask, 1.5)
+        with refused("SW113", "setitem puts 1.5 in once per rank"):
+            partial[0] = 1.5
+
+
+def test_gradients_that_torch_reads_go_by_the_names_of_their_parameters(tp_mesh: Any) -> None:
+    scale, rows = make("I", 4, grad=True), torch.randn(8, 4, requires_grad=True)
+    spmd.assert_type(rows, {"tp": spmd.S(0)})
+    with typecheck(local=False):
+        h = spmd.convert(scale, "tp", src=spmd.I, dst=spmd.R)
+        spmd.all_reduce((rows * h).square().sum(), "tp", src=spmd.V, dst=spmd.I).backward()
+        with refused("SW113", "clip_grad_norm_: stack adds scale.grad once per rank: rows.grad is a partial sum"):
+            torch.nn.utils.clip_grad_norm_([scale, rows], 1.0)
+        with refused("SW113", "stack adds tensors[0] once per rank: tensors[1] is"):
+            torch.stack([p.grad.norm() for p in (scale, rows)])  # type: ignore[union-attr]
+
+
 def test_the_annotation_that_is_suggested_names_the_axes_in_play(mesh: Any) -> None:
     x = spmd.assert_type(torch.ones(4), {"dp": spmd.V, "tp": spmd.R})
     y = torch.ones(4)

@@ -202,7 +202,7 @@ def _pieces_as_sum(step: TransitionCall) -> Diagnosis:
 
 def unequal(step: TransitionCall) -> Diagnosis:
     """Pieces that may differ in length are moved, and the call is not told how long each is."""
-    op, src, dst = step.called, step.src, step.dst
+    src, dst = step.src, step.dst
     names, named = ", ".join(map(repr, step.axes)), ", ".join(map(axis_argument, step.axes))
     where = named if len(step.axes) == 1 else f"({named})"
     sizes = "split_sizes=[...]"
@@ -210,10 +210,10 @@ def unequal(step: TransitionCall) -> Diagnosis:
         sizes = "input_split_sizes=[...], output_split_sizes=[...]" if src.dim == dst.dim == 0 else ""
     return Diagnosis(
         "SW417",
-        f"{op} takes every rank's piece over {names} to be of one length, but they may differ",
+        f"{step.called} takes every rank's piece over {names} to be of one length, but they may differ",
         ("where they do, it stops, waits for ever or puts the wrong elements together",),
         (
-            *([f"{op}(..., src={src!r}, dst={dst!r}, {sizes}) says how long each is"] if sizes else []),
+            *([f"{step.op}(..., {where}, src={src!r}, dst={dst!r}, {sizes}) says how long each is"] if sizes else []),
             f"assert_type(..., {{{where}: {src!r}}}, even=True) if every rank has as many elements",
         ),
     )

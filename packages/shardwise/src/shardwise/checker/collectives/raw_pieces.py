@@ -8,7 +8,7 @@ is cut along dim 0 too. An exchange of pieces of dim 0 leaves pieces of dim 0, o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -125,7 +125,11 @@ def refused_pieces(exchange: Exchange, name: str, type: TensorType, ndim: int) -
             (),
             (whole,),
         )
-    return type_after(TransitionCall("all_gather", exchange.axis, axes, Shard(known), R, ndim, op), type).refusal
+    refusal = type_after(TransitionCall("all_gather", exchange.axis, axes, Shard(known), R, ndim, op), type).refusal
+    if refusal is None:
+        return None
+    ways = tuple(way.replace("(...,", f"({name},") for way in refusal.help)
+    return replace(refusal, message=f"{name}: {refusal.message}", help=ways)
 
 
 def received_spec(exchange: Exchange, before: TensorType, ndim: int, sent_ndim: int) -> PartitionSpec | None:

@@ -28,6 +28,9 @@ from shardwise.types.tensor_type import TensorType
 from .refused_call import RefusedCall
 from .scale_texts import scale_repair
 
+_PUTTING_IN = ("setitem", "fill", "masked_fill", "index_fill", "masked_scatter", "where", "index_copy", "scatter")
+"""Operators that replace elements, where others add to all of them."""
+
 _BEFORE = {"norm": "it is the root of a sum: the sum of the ranks' squares is taken over the ranks, and then its root"}
 """For a kind that is pending, what can be done before it is finished."""
 _DIVISIONS = ("div", "true_divide")
@@ -199,20 +202,26 @@ def term_added_per_rank(refused: RefusedCall) -> Diagnosis:
     partial = refused.operands[refused.others[0]].type
     pending = isinstance(partial, TensorType) and partial.is_partial(refused.at.axis)
     told = " and ".join(map(refused.name, refused.others))
+    does = f"puts {refused.first} in" if refused.op.rstrip("_") in _PUTTING_IN else f"adds {refused.first}"
     why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
     return Diagnosis(
         "SW113",
-        f"{refused.op} adds {refused.first} once per rank: {why} over {refused.axis}, {refused.first} is not",
+        f"{refused.op} {does} once per rank: {why} over {refused.axis}, {refused.first} is not",
         (f"after the sum over {refused.axis} it would have been counted {refused.size} times",),
     )
 
 
 def partial_in_argument(refused: RefusedCall) -> Diagnosis:
-    where = refused.operands[refused.culprits[0]].label
+    at = refused.culprits[0]
+    where, is_number = refused.operands[at].label, not isinstance(refused.located.values[at], torch.Tensor)
+    declared = f"Scalar(..., {{{refused.argument}: R}})"
+    way = f"add {refused.first} up over {refused.argument} first, and declare the sum: {declared}"
     return Diagnosis(
         "SW114",
         f"{refused.op} is not linear in its argument {where!r}, but {refused.first} is still a partial sum over "
         f"{refused.axis}",
+        (f"the results with each rank's addend of {refused.first} do not add up to that with the sum",),
+        (way,) if is_number else (),
     )
 
 

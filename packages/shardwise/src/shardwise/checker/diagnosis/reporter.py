@@ -10,6 +10,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis, Unsummed
 from shardwise.diagnostics.fix import Fix
 from shardwise.interop.autograd.gradient_origin import arrival, gradient_origin
+from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, report
 from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.expressions import call_at, callee, is_path
@@ -89,17 +90,23 @@ def refuse(
 
 
 def _name_inside_torch(located: LocatedCall) -> str:
-    """Gradients that torch itself is reading, in a function that the program calls, go by ``p.grad``.
+    """Gradients that torch itself is reading, in a function that the program calls, go by ``p.grad``; several of them
+    by the names of their parameters.
 
     Gives that function as messages begin with it: ``clip_grad_norm_: ``; else nothing.
     """
     call = call_at(located.location)
     if located.location is None or call is None or any(span is not None for _, span in located.names):
         return ""
-    read = [at for at, value in enumerate(located.values) if gradient_origin(tag_of(value)) is not None]
-    for at in read:
-        located.names[at] = ("p.grad", None)
-    return f"{callee(located.location, call)}: " if read else ""
+    reader = callee(located.location, call)
+    origins = {at: origin for at, value in enumerate(located.values) if (origin := gradient_origin(tag_of(value)))}
+    if not origins or reader == located.op:
+        return ""
+    parameters = {at: origin.parameter for at, origin in origins.items() if origin.parameter is not None}
+    named = dict(zip(parameters, names_of(list(parameters.values())), strict=True)) if len(origins) > 1 else {}
+    for at in origins:
+        located.names[at] = (f"{named[at]}.grad" if " " not in named.get(at, " ") else "p.grad", None)
+    return f"{reader}: "
 
 
 def diagnosis(refused: RefusedCall) -> Diagnosis:

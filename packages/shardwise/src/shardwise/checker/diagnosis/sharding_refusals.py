@@ -34,7 +34,9 @@ _SHAPES_KEPT = ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cum
 def shardings_disagree(refused: RefusedCall) -> Diagnosis:
     if not refused.others and len(refused.culprits) == 1:
         return not_mapped(refused.op, refused.first, refused.at.axis, refused.cut(refused.culprits[0]))
-    message = f"{refused.op} gets operands sharded on different dims over {refused.axis}: {refused.listed}"
+    dims = {sharded_dim(refused.operands[at].type, refused.at.axis) for at in refused.culprits}
+    which = "dims that do not go together" if len(dims) == 1 else "different dims"
+    message = f"{refused.op} gets operands sharded on {which} over {refused.axis}: {refused.listed}"
     return _with_moves(refused, Diagnosis("SW401", message))
 
 
