@@ -19,6 +19,7 @@ PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

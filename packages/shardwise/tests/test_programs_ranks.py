@@ -10,7 +10,7 @@ import pytest
 
 from .test_programs import FOLDER, expected_findings, options_of
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 
 # Each of these asks something else of other ranks: messages, exchanges with and without sizes, wrappers that reduce by
 # themselves, handles that are waited for later.

@@ -36,6 +36,7 @@ def on_path(folder):
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_the_action_annotates_and_leaves_its_files(project, tmp_path):
     project.write(BROKEN, typed=True)
     action = yaml.safe_load((ROOT / "action.yml").read_text())

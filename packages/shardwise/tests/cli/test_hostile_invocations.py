@@ -100,6 +100,7 @@ def test_a_changed_file_keeps_its_mode_and_the_link_that_leads_to_it(tmp_path):
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("words", [("check", "train.py"), ("explain",)], ids=lambda words: words[0])
 def test_a_full_disk_behind_standard_output_is_told(project, words):
     project.write(MISTAKE, typed=True)
@@ -136,6 +137,7 @@ def test_that_temporary_files_have_no_room_is_told(project):
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_no_verdict(project, closed):
     project.write(MISTAKE, typed=True)

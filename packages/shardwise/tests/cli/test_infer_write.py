@@ -19,7 +19,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from shardwise.cli.main import main
 from shardwise.verifier.records.expressions import paths_to
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "unannotated" / "right"
 GPT = Path(__file__).parents[4] / "examples" / "gpt"

@@ -16,7 +16,7 @@ from shardwise.cli.main import main
 
 from .forked_launcher import forked
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("verify")]
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python"), pytest.mark.xdist_group("verify")]
 
 SCRIPT = """\
 import os

@@ -17,7 +17,10 @@ import shardwise
 
 from .conftest import TYPED
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
+
+REAL = sys.executable
+"""Of tests that are about what is loaded, and of modules that are loaded anew in another process."""
 
 A_MINUTE = "for _ in range(600): time.sleep(0.1)"
 """Python hears a signal that comes just before it begins to sleep when it has slept, so no sleep here is long."""
@@ -36,7 +39,7 @@ def start(folder, *arguments):
 def test_ctrl_c_while_the_command_is_loading_leaves_no_traceback():
     interrupted = "import sys\nclass Interrupted:\n    def find_spec(name, *_):\n        raise KeyboardInterrupt\n"
     start = "import shardwise.cli.start as it\nsys.meta_path.insert(0, Interrupted)\nit.main()\n"
-    ended = subprocess.run([sys.executable, "-c", interrupted + start], capture_output=True, text=True, check=False)
+    ended = subprocess.run([REAL, "-c", interrupted + start], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (2, "shardwise: interrupted before anything was checked\n")
 
 
@@ -71,7 +74,7 @@ def test_only_the_report_reaches_stdout_whoever_writes(project):
 def test_the_command_starts_without_torch(project):
     code = "import sys; from shardwise.cli.main import main\ntry:\n main(['--version'])\nexcept SystemExit: pass\n"
     code += "import shardwise.cli.check, shardwise.cli.explain\nprint('torch' in sys.modules, 'rich' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([REAL, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == [f"shardwise {shardwise.__version__}", "False False"]
 
 
@@ -243,7 +246,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_end_with_the_process_that_has_started_them(tmp_path, method, state):
     (tmp_path / "pool.py").write_text(POOL)
-    command = [sys.executable, "pool.py", method, state]
+    command = [REAL, "pool.py", method, state]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         worker = int(process.stdout.readline())
         process.kill()

@@ -12,7 +12,7 @@ import pytest
 
 from shardwise.cli.options.ranks_option import corners
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 
 START = """\
 import os

@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import TYPED
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 WAIT_S = 120.0
 SCRIPT = TYPED + "from layers import layer\n\nwith set_current_mesh(mesh):\n    layer()\n"
 WRONG = """\

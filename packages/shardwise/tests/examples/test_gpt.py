@@ -11,7 +11,7 @@ from programs import PROGRAMS
 from proof import Job, compare, run_on
 from verdict import MODES, check
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("gpt")]
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python"), pytest.mark.xdist_group("gpt")]
 
 TRAIN = PROGRAMS["gpt"].folder / "train.py"
 DOUBLE = ("--dtype", "float64", "--steps", "3")

@@ -10,7 +10,7 @@ import pytest
 
 from .editor import Editor
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 
 SCRIPT = """\
 import torch

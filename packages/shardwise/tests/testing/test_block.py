@@ -117,6 +117,7 @@ def test_a_wrong_mesh_is_refused_where_it_is_written():
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_unittest_shows_the_findings_as_a_failure(tmp_path):
     source = """
 import torch, unittest

@@ -135,11 +135,13 @@ def run_by_torchrun(folder, program, ranks):
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_launched_ranks_gather_and_agree(tmp_path):
     assert run_by_torchrun(tmp_path, PROGRAM, 3) == ["0 [100, 121, 144] 365", "1 [] 365", "2 [] 365"]
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_on_accelerators_back_end_and_device_are_the_programs_own(tmp_path):
     assert run_by_torchrun(tmp_path, ON_ACCELERATORS, 2) == ["done", "done"]
 
