@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwise.interop.torch_compat import op_database
 from shardwise.types.placement import P, R, S, V
 from shardwise_devtools.sweep.apart import GivenUp, run_apart
 from shardwise_devtools.sweep.checker_answers import rulesets
 from shardwise_devtools.sweep.choices import global_choices, local_choices
+from shardwise_devtools.sweep.dtensor_rules import dtensor_book
 from shardwise_devtools.sweep.known_gaps import GAPS, NO_RULE
 from shardwise_devtools.sweep.samples import cases_of, full_name, rule_of
 from shardwise_devtools.sweep.skips import SKIPS
@@ -149,8 +152,39 @@ def test_a_task_that_crashes_does_not_take_the_others_with_it():
 
 
 @pytest.mark.processes
-def test_a_task_that_does_not_end_is_given_up():
-    assert list(run_apart(time.sleep, [600], jobs=1, timeout_s=0.5)) == [GivenUp("not done within 0.5 s")]
+@pytest.mark.parametrize("never", [time.sleep, lambda seconds: [None for _ in iter(int, 1)]], ids=["waits", "works"])
+def test_a_task_that_does_not_end_is_given_up(never):
+    assert list(run_apart(never, [600], jobs=1, timeout_s=0.1)) == [GivenUp("not done within 0.1 s")]
+
+
+@pytest.mark.processes
+def test_a_task_is_not_given_up_for_what_else_the_machine_does():
+    assert list(run_apart(time.sleep, [0.5], jobs=1, timeout_s=0.1)) == [None]
+
+
+class Counting(TorchDispatchMode):
+    """How often did an operator run?"""
+
+    def __init__(self):
+        super().__init__()
+        self.runs = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.runs += 1
+        return func(*args, **kwargs or {})
+
+
+def test_dtensor_is_asked_of_placements_as_they_are():
+    """It runs a decomposition on all placements of all tensors otherwise: of a list that took minutes."""
+    many, halves = [torch.rand(4, 2) for _ in range(6)], [torch.rand(2, 2) for _ in range(2)]
+    with dtensor_book() as book:
+        with Counting() as counted:
+            book.ask(lambda *given: torch._chunk_cat(list(given), 0, 2), many, (P,) * 6, many)
+        admitted, _ = book.ask(lambda x, y: F.huber_loss(x, y, reduction="none"), halves, (S(0), S(0)), many[:2])
+        refused, _ = book.ask(lambda x, y: F.huber_loss(x, y, reduction="none"), many[:2], (P, P), many[:2])
+    assert 0 < counted.runs < 100
+    assert admitted == (S(0),)
+    assert isinstance(refused, str)
 
 
 def test_every_entry_of_the_database_has_a_rule_or_a_listed_reason():

@@ -338,6 +338,9 @@ def test_dtensors(world):
     whole = DTensor.from_local(torch.ones(4, 2), mesh, [Replicate()])
     with pytest.raises(RuntimeError), torch_compat.without_redistribution():
         made.detach() + whole.redistribute(placements=[Shard(1)])
+    with torch_compat.decompositions_without_redistribution():
+        loss = torch.nn.functional.huber_loss(made.detach(), made.detach(), reduction="none")
+    assert loss.placements == (Shard(0),)
 
 
 def test_results_of_dtensors_have_an_old_mesh_until_it_is_forgotten(world):

@@ -12,7 +12,12 @@ from typing import Any
 
 import torch
 
-from shardwise.interop.torch_compat import fake_world, tree_leaves, without_redistribution
+from shardwise.interop.torch_compat import (
+    decompositions_without_redistribution,
+    fake_world,
+    tree_leaves,
+    without_redistribution,
+)
 from shardwise.types.placement import P, PerMeshAxisSpmdType, R, Shard
 
 Answer = tuple[PerMeshAxisSpmdType | None, ...] | str
@@ -62,7 +67,7 @@ def dtensor_book(size: int = 2) -> Iterator[DTensorBook]:
     """DTensor's rules along an axis of ``size`` ranks, of which this process is the first."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    with fake_world(0, size):
+    with fake_world(0, size), decompositions_without_redistribution():
         yield DTensorBook(init_device_mesh("cpu", (size,)))
 
 

@@ -21,7 +21,7 @@ import torch
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.torch_compat import op_database
 from shardwise.oracle.global_types import Ask
-from shardwise.oracle.local_types import check_claim
+from shardwise.oracle.local_types import Tensors, check_claim
 from shardwise.oracle.rounding import close
 from shardwise.oracle.sharded_types import FAILURES, Answer, Fact, Placements, Truth
 from shardwise.types.placement import I, P, R, Shard, V
@@ -200,7 +200,7 @@ def _judge_ours(
     case: Case, truth: Truth, operands: Placements, true: set[Fact], rulesets: Rulesets, tally: Tally
 ) -> None:
     refusal = ""
-    for local in truth.locals(operands):  # a claim must hold for every rank's shapes
+    for local in _of_other_shapes(truth.locals(operands)):  # a claim must hold for every rank's shapes
         answer = truth.spoken(rulesets.globally(case.fn, local, operands))
         if isinstance(answer, str):
             refusal = refusal or answer
@@ -226,6 +226,11 @@ def _judge_ours(
         tally.even += 1
     else:
         tally.missing.append(Note("global", case.shown, str(fact), refusal))
+
+
+def _of_other_shapes(ranks: Sequence[Tensors]) -> list[Tensors]:
+    """The ranks' tensors, one rank of all that have tensors of the same shapes."""
+    return list({tuple(tensor.shape for tensor in local): local for local in ranks}.values())
 
 
 def _even_truth(case: Case, operands: Placements) -> Truth | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .pytree import tree_leaves
 from .registry import private
 
 if TYPE_CHECKING:
@@ -65,6 +67,35 @@ def without_redistribution() -> contextlib.AbstractContextManager[object]:
     from torch.distributed.tensor._utils import ExplicitRedistributionContext
 
     return ExplicitRedistributionContext(strict=True)
+
+
+@private(
+    "torch.distributed.tensor._decompositions.DecompShardingStrategy",
+    "torch.distributed.tensor._decompositions.DecompShardingStrategy._get_candidate_placements",
+    "torch.distributed.tensor._decompositions._extract_input_specs",
+    lost="the comparison of the rules with DTensor, for operators of many tensors, in less than minutes",
+    tier=2,
+)
+@contextlib.contextmanager
+def decompositions_without_redistribution() -> Iterator[None]:
+    """Inside, DTensor runs an operator's decomposition on the operands' placements as they are, and on replicate ones.
+
+    It runs all placements of all operands otherwise, thousands for a list of tensors, to find the cheapest change.
+    """
+    from torch.distributed.tensor import Replicate, _decompositions
+
+    def as_they_are(op_schema: Any) -> list[tuple[Any, ...]]:
+        leaves = tree_leaves(list(_decompositions._extract_input_specs(op_schema)))
+        own = tuple(leaf.placements[0] if hasattr(leaf, "placements") else None for leaf in leaves)
+        return list(dict.fromkeys([own, tuple(place and Replicate() for place in own)]))
+
+    strategy = _decompositions.DecompShardingStrategy
+    before = vars(strategy)["_get_candidate_placements"]
+    strategy._get_candidate_placements = staticmethod(as_they_are)
+    try:
+        yield
+    finally:
+        strategy._get_candidate_placements = before
 
 
 @private(
