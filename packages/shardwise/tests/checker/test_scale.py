@@ -327,6 +327,55 @@ def test_a_coefficient_of_a_term_has_the_scale_of_where_it_comes_from(
                 call(typed(torch.rand(3, 3), R), y, number)
 
 
+ADDED: list[tuple[str, Callable[[Tensor, Any], Any]]] = [
+    ("add", lambda x, n: x + 1 / n),
+    ("radd", lambda x, n: 1 / n + x),
+    ("sub", lambda x, n: x - n),
+    ("rsub", lambda x, n: n - x),
+    ("torch.add", lambda x, n: torch.add(x, n, alpha=0.5)),
+    ("add_", lambda x, n: x.add_(1 / n)),
+    ("masked_fill", lambda x, n: x.masked_fill(x > 0, 1 / n)),
+    ("where", lambda x, n: torch.where(x > 0, x, 1 / n)),
+    ("_foreach_add", lambda x, n: torch._foreach_add([x], 1 / n)),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(case[1], id=case[0]) for case in ADDED])
+@pytest.mark.parametrize("local", [True, False])
+def test_a_number_that_is_added_has_the_scale_of_where_it_comes_from(
+    tp_mesh: Any, local: bool, call: Callable[[Tensor, Any], Any]
+) -> None:
+    with typecheck(local=local):
+        for number in (0.5, 4, 1e-6, dist.get_world_size() / tp_mesh.size()):
+            call(typed(torch.rand(3), R), number)
+        numbers = [dist.get_world_size(), *([typed(torch.rand(4, 3), S(0)).shape[0]] if not local else [])]
+        for number in numbers:
+            with pytest.raises(SpmdTypeError, match=r"SW150.*4 times too"):
+                call(typed(torch.rand(3), R), number)
+        call(typed(torch.rand(3), R) / 8, dist.get_world_size())
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_positions_may_be_moved_by_a_number_of_ranks(tp_mesh: Any, local: bool) -> None:
+    with typecheck(local=local):
+        for _ in range(2):
+            typed(torch.arange(3), R) + dist.get_world_size()
+            with pytest.raises(SpmdTypeError, match="SW150"):
+                typed(torch.rand(3), R) + dist.get_world_size()
+
+
+def test_a_number_that_is_added_to_its_own_scale_is_right(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = typed(torch.rand(4, 3), S(0))
+        inverse = spmd.all_reduce(x.mean(), "tp", src=P, dst=R)
+        assert exponent(inverse + 1 / x.shape[0]) == 1
+        assert exponent(inverse + 1e-6) == 1
+        torch.zeros(3) + dist.get_world_size()
+    with typecheck():
+        typed(torch.rand(3), V) + dist.get_rank() * dist.get_world_size()
+        typed(torch.rand(3), V) + dist.get_world_size()
+
+
 @pytest.mark.parametrize("local", [True, False])
 def test_the_size_of_a_step_may_grow_with_the_ranks(tp_mesh: Any, local: bool) -> None:
     weight = typed(nn.Parameter(torch.rand(3)), R)

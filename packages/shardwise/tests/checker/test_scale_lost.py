@@ -142,3 +142,35 @@ def test_a_mean_of_what_varies_is_no_factor_of_unknown_origin(tp_mesh: Any, loca
         dist.all_reduce(weight.grad, op=dist.ReduceOp.AVG)
         torch.optim.SGD([weight], lr=0.1).step()
     assert not collector.result().lost
+
+
+BESIDE: list[tuple[str, Callable[[Tensor, Tensor, int], Tensor]]] = [
+    ("div", lambda mean, y, n: y / n),
+    ("div", lambda mean, y, n: y / (n * 2)),
+    ("mul", lambda mean, y, n: y * n),
+    ("add", lambda mean, y, n: y + 1 / n),
+    ("add", lambda mean, y, n: torch.add(mean, y, alpha=n)),
+    ("add_", lambda mean, y, n: mean.mul_(0.9).add_(y, alpha=n * 0.1)),
+    ("addcmul_", lambda mean, y, n: mean.addcmul_(y, y, value=n)),
+]
+
+
+@pytest.mark.parametrize(("op", "call"), BESIDE)
+@pytest.mark.parametrize("count", [8, 0.125])
+def test_a_number_of_ranks_beside_a_factor_of_unknown_origin_is_listed(
+    tp_mesh: Any, op: str, call: Callable[[Tensor, Tensor, int], Tensor], count: float
+) -> None:
+    """No gradient takes part, so no step will list it; also the second line that does it, whose types are alike."""
+    collector = Collector()
+    with checking(collect=collector, local=False), torch.no_grad():
+        mean = typed(torch.rand(3), R)
+        y = spmd.all_reduce(typed(torch.rand(4, 3), S(0)).sum(0) / count, "tp", src=P, dst=R)
+        for _ in range(2):
+            if count == 8:
+                call(mean.clone(), y, dist.get_world_size())
+                call(mean.clone(), y, dist.get_world_size())
+            y / 4, y * 0.5, y + 3
+            torch.arange(8) // dist.get_world_size()
+    what = f"the scale over tp of what {op} makes, by a factor of unknown origin"
+    assert [(one.what, one.count) for one in collector.result().lost] == ([(what, 4)] if count == 8 else [])
+    assert not collector.result().findings

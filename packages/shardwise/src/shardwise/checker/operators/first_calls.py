@@ -94,6 +94,9 @@ class FirstCalls:
             judged = judge(session, op, args, kwargs, {id(value): constant_type((), zero=True) for value in zeros})
             if not judged[2].refusals:  # their type is no part of a key
                 key, (operands, values, outcome, blocked) = None, judged
+        beside = scale_lost.beside_ranks(session, operands, outcome)
+        if beside:
+            key = None  # each line that does it is listed
         # What a call of these operators does is told by more than the types of its operands.
         amended: CuttingCall | Reshaping | None = None
         if outcome.results and counts(outcome.results) is not None:
@@ -120,6 +123,8 @@ class FirstCalls:
         result = run_first(session, self.writes, func, args, kwargs, values, outcome, key if writing else None)
         if lost:
             scale_lost.note(session, result, lost)
+        if beside:
+            scale_lost.note_beside_ranks(session, op.name, result, beside)
         if amended is not None:
             amended.note(session, result)
         return result

@@ -137,8 +137,16 @@ def may_be_known(op: Op, outcome: Outcome, args: Sequence[object], kwargs: Mappi
     stepping = any(
         kwargs.get(name).__class__ in TYPED_NUMBERS for name in COEFFICIENTS
     )  # its sign and destination count
-    unclear = outcome.elsewhere or outcome.by_value or guarded or stepping
+    unclear = outcome.elsewhere or outcome.by_value or guarded or stepping or _moves_positions(args, kwargs)
     return not (outcome.refusals or unclear or anywhere.blocks or has_scalar(args, kwargs))
+
+
+def _moves_positions(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Integers meet a number that grows with the ranks: positions may be moved by it, and local keys have no dtypes."""
+    flat = flat_arguments(args, kwargs)
+    return any(value.__class__ in TYPED_NUMBERS for value in flat) and any(
+        isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()) for value in flat
+    )
 
 
 def remember(

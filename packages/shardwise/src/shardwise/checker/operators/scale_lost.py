@@ -20,8 +20,9 @@ from shardwise.interop.tensors.tagging import Tag, tag_of
 from shardwise.interop.torch_compat import no_torch_function, takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
-from shardwise.op_rules.propagation.operand import Bound, exponent_along
+from shardwise.op_rules.propagation.operand import WHOLE, Bound, exponent_along
 from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
+from shardwise.types.placement import R
 from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
@@ -56,6 +57,30 @@ def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, 
         and any(type.exponent(axis) is not None for type in types)
         and any(exponent_along(axis, operand, operand.type) is None for operand in operands)
     )
+
+
+def beside_ranks(session: CheckSession, operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, ...]:
+    """The axes along which a number that grows with the ranks is combined with what has no known scale, so that nobody
+    can say whether it belongs there. Local types know no scale of a mean of what varies, and positions have none.
+    """
+    if session.local or outcome.refusals:
+        return ()
+    numbers = [one.type for one in operands if one.number is not None and isinstance(one.type, TensorType)]
+    types = [one.type for one in operands if one.dtype not in WHOLE and isinstance(one.type, TensorType)]
+    return tuple(
+        axis
+        for axis in dict.fromkeys(axis for type in numbers for axis in type.scale)
+        if any(type.get(axis) is R and type.exponent(axis) != 0 for type in numbers)
+        and any(type.exponent(axis) is None for type in types)
+        and len(types) > len(numbers)
+    )
+
+
+def note_beside_ranks(session: CheckSession, op: str, result: object, axes: Sequence[MeshAxis]) -> None:
+    """List what a call has made beside such a number; what has a gradient is listed where it is stepped with."""
+    if isinstance(result, torch.Tensor) and not takes_gradient(result) and gradient_origin(tag_of(result)) is None:
+        names = " and ".join(map(axis_text, axes))
+        session.lose(f"{SCALE_OVER}{names} of what {op} makes, by a factor of unknown origin", user_site())
 
 
 def lost_by_tags(

@@ -34,7 +34,7 @@ class Bound:
 
 
 _SIZES = (8, 16, 32, 64)
-_WHOLE = frozenset({"torch.bool", *(f"torch.{kind}{size}" for kind in ("int", "uint") for size in _SIZES)})
+WHOLE = frozenset({"torch.bool", *(f"torch.{kind}{size}" for kind in ("int", "uint") for size in _SIZES)})
 """The dtypes of indices, targets and masks."""
 
 
@@ -75,7 +75,7 @@ def givens_along(
         else:
             continue
         exponent = exponent_along(axis, operand, type)
-        is_whole = operand.dtype in _WHOLE
+        is_whole = operand.dtype in WHOLE
         givens.append(Given(operand.param, place, operand.index, operand.grad, operand.number, exponent, is_whole))
         positions.append(position)
     # A constant that is cut along another axis is still a constant along this one, if others say what is needed here.

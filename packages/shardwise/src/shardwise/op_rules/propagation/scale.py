@@ -65,6 +65,8 @@ def scale_rule(
         by_param.setdefault(given.param, []).append(at)
     pending = not isinstance(result, Weak) and result.is_partial
     may_pend = untold and result is V
+    # What counts positions, or is of each rank, may be moved by any number of ranks.
+    moved = may_pend or all(given.is_whole for given in givens if _is_tensor(given))
     shares: set[int] = set()
     sums: list[Scaled] = []
     for product in (product for term in terms for product in expand(term, by_param)):
@@ -74,8 +76,9 @@ def scale_rule(
             exponent += 1
         if may_pend and not any(_is_split(givens[at]) for at in product):
             shares.add(len(sums))
-        if len(terms) > 1 and all(givens[at].number is not None for at in product):
-            exponent = None if exponent is not ANY else ANY  # a number as a term: an offset, a bound, a small constant
+        if len(terms) > 1 and all(givens[at].number is not None for at in product) and exponent is not ANY:
+            # A number as a term is an offset, a bound, a small constant, unless it is known to grow with the ranks.
+            exponent = exponent if exponent and not moved else None
         sums.append((product, exponent))
     found = _joined(_with_shares(sums, shares) if shares else sums)
     beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
