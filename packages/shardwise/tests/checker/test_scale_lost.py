@@ -174,3 +174,27 @@ def test_a_number_of_ranks_beside_a_factor_of_unknown_origin_is_listed(
     what = f"the scale over tp of what {op} makes, by a factor of unknown origin"
     assert [(one.what, one.count) for one in collector.result().lost] == ([(what, 4)] if count == 8 else [])
     assert not collector.result().findings
+
+
+@pytest.mark.parametrize("factor", [3.0, 0.5])
+def test_a_term_of_unknown_scale_beside_one_that_is_known_is_listed_where_it_is_added(
+    tp_mesh: Any, factor: float
+) -> None:
+    """The sum has the scale of the known term, so that nothing else says that the other's is not known."""
+    collector = Collector()
+    with checking(collect=collector, local=False):
+        weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
+        for _ in range(2):
+            y = typed(torch.randn(4, 3), S(0)) @ weight
+            penalty = y.square().sum() * factor / dist.get_world_size()
+            (y.sum() + penalty if factor == 3.0 else y.sum() + y.square().sum() * factor).backward()
+            assert weight.grad is not None
+            dist.all_reduce(weight.grad)
+            torch.optim.SGD([weight], lr=0.1).step()
+            weight.grad = None
+    lost = [(one.what, one.count, one.location and one.location.line) for one in collector.result().lost]
+    line = test_a_term_of_unknown_scale_beside_one_that_is_known_is_listed_where_it_is_added.__code__.co_firstlineno
+    what = "the scale over tp of what SGD.step takes, by a factor of unknown origin"
+    assert [(what, count) for what, count, _ in lost] == ([(what, 1)] if factor == 3.0 else [])
+    assert all(at is not None and at > line for _, _, at in lost)
+    assert not collector.result().findings

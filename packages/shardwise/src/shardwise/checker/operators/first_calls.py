@@ -95,7 +95,8 @@ class FirstCalls:
             if not judged[2].refusals:  # their type is no part of a key
                 key, (operands, values, outcome, blocked) = None, judged
         beside = scale_lost.beside_ranks(session, operands, outcome)
-        if beside:
+        joined = scale_lost.axes_joined(session, op.rule, operands, values, outcome)
+        if beside or joined:
             key = None  # each line that does it is listed
         # What a call of these operators does is told by more than the types of its operands.
         amended: CuttingCall | Reshaping | None = None
@@ -123,6 +124,8 @@ class FirstCalls:
         result = run_first(session, self.writes, func, args, kwargs, values, outcome, key if writing else None)
         if lost:
             scale_lost.note(session, result, lost)
+        if joined:
+            scale_lost.note_joined(result, joined)
         if beside:
             scale_lost.note_beside_ranks(session, op.name, result, beside)
         if amended is not None:

@@ -21,6 +21,7 @@ from shardwise.interop.torch_compat import no_torch_function, takes_gradient
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import WHOLE, Bound, exponent_along
+from shardwise.op_rules.schema import OpRule
 from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import TensorType
@@ -29,6 +30,8 @@ from ..state.session import CheckSession
 
 _MARK = "shardwise"
 """The entry of a node's metadata: the axes along which the scale is lost in it, and where."""
+_JOINED = "shardwise joined"
+"""As ``_MARK``: where a term whose scale is lost was added to others, by which the sum has one."""
 SCALE_OVER = "the scale over "
 """How what is listed as lost begins."""
 _CURVED = frozenset(name.replace("_", "") for name in NOT_HOMOGENEOUS)
@@ -57,6 +60,32 @@ def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, 
         and any(type.exponent(axis) is not None for type in types)
         and any(exponent_along(axis, operand, operand.type) is None for operand in operands)
     )
+
+
+def axes_joined(
+    session: CheckSession, rule: OpRule, operands: Sequence[Bound], values: Sequence[object], outcome: Outcome
+) -> tuple[MeshAxis, ...]:
+    """The axes along which the call adds a term of unknown scale that has a gradient to others: the sum has theirs.
+
+    Local types know none of a mean of what varies.
+    """
+    if session.local or outcome.refusals or rule.op in NOT_HOMOGENEOUS or len(rule.terms) < 2:
+        return ()
+    unknown = [
+        operand.type
+        for operand in operands
+        if operand.grad and isinstance(operand.type, TensorType) and None in operand.type.scale.values()
+    ]
+    known = [axis for axis in outcome.type.axes if outcome.type.exponent(axis) is not None]
+    return tuple(axis for axis in known if any(axis in type and type.exponent(axis) is None for type in unknown))
+
+
+def note_joined(result: object, axes: Sequence[MeshAxis]) -> None:
+    """The call that is running has made ``result`` by adding such a term."""
+    with no_torch_function():
+        node: Any = result.grad_fn if isinstance(result, torch.Tensor) else None
+    if node is not None:
+        node.metadata.setdefault(_JOINED, {}).update(dict.fromkeys(axes, user_site()))
 
 
 def beside_ranks(session: CheckSession, operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, ...]:
@@ -121,7 +150,7 @@ def collect(session: CheckSession, roots: Iterable[torch.Tensor], axes: Iterable
     lost. What stands in a function that is not homogeneous has nothing to do with the scale of its result.
     """
     wanted, site = set(axes), user_site()
-    if not wanted or site in session.scale_sought:
+    if (not wanted and session.local) or site in session.scale_sought:
         return
     session.scale_sought.add(site)
     with no_torch_function():
@@ -133,6 +162,9 @@ def collect(session: CheckSession, roots: Iterable[torch.Tensor], axes: Iterable
         for axis, place in marks.items():
             if axis in wanted:
                 session.scale_lost.setdefault(axis, {})[place] = None
+        for axis, place in node.metadata.get(_JOINED, {}).items():
+            session.scale_lost.setdefault(axis, {})[place] = None
+            session.scale_joined.add(axis)
         if type(node).__name__.partition("Backward")[0].lower() in _CURVED:
             continue
         for following, _ in node.next_functions:
@@ -155,7 +187,8 @@ def tell_unstepped(session: CheckSession) -> None:
 
 def tell(session: CheckSession, step: str, axes: Iterable[MeshAxis]) -> None:
     """Gradients whose scale along ``axes`` is not known enter ``step``: list where it was lost, each place once."""
-    _list(session, f"what {step} takes", axes)
+    _list(session, f"what {step} takes", {*axes, *session.scale_joined})
+    session.scale_joined.clear()
 
 
 def _list(session: CheckSession, of: str, axes: Iterable[MeshAxis]) -> None:

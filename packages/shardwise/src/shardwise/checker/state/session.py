@@ -50,6 +50,7 @@ class CheckSession(Session):
     ``conflicts``   by parameter what was added to such a gradient that had been summed already, until it is used again.
     ``scale_lost``, ``scale_sought``, ``scale_told``  by axis, where gradients lost their scale; which backward passes
                     have been asked; what has been listed. See ``scale_lost``.
+    ``scale_joined``   the axes along which that was in one term of a loss, whose other terms have a scale.
     ``scale_stepped``  the axes of the gradients that optimizers have taken.
     ``compared``    by axis, the lines that have compared numbers which differ along it; see ``rank_branches``.
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
@@ -97,6 +98,7 @@ class CheckSession(Session):
         self.conflicts: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
         self.scale_sought: set[Site | None] = set()
+        self.scale_joined: set[MeshAxis] = set()
         self.scale_stepped: set[MeshAxis] = set()
         self.scale_told: set[tuple[MeshAxis, Site | None]] = set()
         self.compared: dict[MeshAxis, set[tuple[str, int]]] = {}

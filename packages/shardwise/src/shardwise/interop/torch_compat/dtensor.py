@@ -89,7 +89,7 @@ def decompositions_without_redistribution() -> Iterator[None]:
         own = tuple(leaf.placements[0] if hasattr(leaf, "placements") else None for leaf in leaves)
         return list(dict.fromkeys([own, tuple(place and Replicate() for place in own)]))
 
-    strategy = _decompositions.DecompShardingStrategy
+    strategy: Any = _decompositions.DecompShardingStrategy
     before = vars(strategy)["_get_candidate_placements"]
     strategy._get_candidate_placements = staticmethod(as_they_are)
     try:
