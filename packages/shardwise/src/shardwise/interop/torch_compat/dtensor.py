@@ -84,12 +84,14 @@ def decompositions_without_redistribution() -> Iterator[None]:
     """
     from torch.distributed.tensor import Replicate, _decompositions
 
-    def as_they_are(op_schema: Any) -> list[tuple[Any, ...]]:
-        leaves = tree_leaves(list(_decompositions._extract_input_specs(op_schema)))
+    strategy: Any = _decompositions.DecompShardingStrategy
+    specs: Any = _decompositions._extract_input_specs
+
+    def as_they_are(op_schema: object) -> list[tuple[object, ...]]:
+        leaves = tree_leaves(list(specs(op_schema)))
         own = tuple(leaf.placements[0] if hasattr(leaf, "placements") else None for leaf in leaves)
         return list(dict.fromkeys([own, tuple(place and Replicate() for place in own)]))
 
-    strategy: Any = _decompositions.DecompShardingStrategy
     before = vars(strategy)["_get_candidate_placements"]
     strategy._get_candidate_placements = staticmethod(as_they_are)
     try:
