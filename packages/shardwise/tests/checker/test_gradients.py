@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,3 +392,52 @@ def test_a_lambda_that_is_at_fault_is_marked_where_its_value_stands() -> None:
     place = last_return(function.__code__)
     assert place is not None
     assert source_of(node_at(place) or ast.parse(""), __file__) == "gradient.repeat(2, 1)"
+
+
+def averaged_later(factor: str) -> None:
+    """A program with a parameter whose gradient is equal on all ranks, and is summed like the others."""
+    group = dist.group.WORLD
+    model = torch.nn.Linear(3, 2)
+    for parameter in model.parameters():
+        spmd.assert_type(parameter, {"tp": I})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(spmd.assert_type(torch.ones(4, 3), {"tp": I})).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, group=group)
+    for parameter in model.parameters():
+        if factor == "the number of ranks":
+            parameter.grad /= dist.get_world_size(group)
+        elif factor == "an average of that":
+            parameter.grad = parameter.grad / dist.get_world_size()
+        elif factor == "its square":
+            parameter.grad /= dist.get_world_size() ** 2
+        elif factor == "of one of them" and parameter is model.weight:
+            parameter.grad /= dist.get_world_size()
+    optimizer.step()
+    model(spmd.assert_type(torch.ones(4, 3), {"tp": I})).sum().backward()
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
+@pytest.mark.parametrize(
+    ("factor", "names"),
+    [
+        ("the number of ranks", []),
+        ("an average of that", []),
+        ("its square", ["weight", "bias"]),
+        ("of one of them", ["bias"]),
+        ("nothing", ["weight", "bias"]),
+    ],
+)
+def test_a_sum_that_is_not_owed_is_right_if_divided_before_the_step(
+    tp_mesh: Any, local: bool, factor: str, names: list[str]
+) -> None:
+    collector = Collector()
+    with checking(collect=collector, local=local, strict=False):
+        averaged_later(factor)
+    found = collector.result().findings
+    assert [(one.code, one.count) for one in found] == ([("SW605", len(names))] if names else [])
+    source = Path(__file__).read_text().splitlines()
+    for one in found:
+        assert one.location is not None
+        assert "dist.all_reduce(parameter.grad" in source[one.location.line - 1]
+        assert f"the gradient of {names[0]} " in one.message

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
+from shardwise import I, V
 from shardwise.checker import checking, typecheck
 from shardwise.diagnostics.result import Collector
 from shardwise.worlds.world import InProcessWorld
@@ -145,3 +146,15 @@ def test_what_all_ranks_have_reduced_is_equal_though_nothing_was_known_of_it(loc
     if op == dist.ReduceOp.SUM:
         torch.testing.assert_close(found[0][0], full @ basis)
         torch.testing.assert_close(sum(q for _, _, q in found), full.T @ full @ basis)
+
+
+@pytest.mark.parametrize("own", ["its own piece", "another"])
+def test_gathered_pieces_of_which_the_own_has_a_gradient_are_equal_everywhere(tp_mesh: Any, own: str) -> None:
+    """Local types, which do not say which dim is cut: equal values, and a gradient for the own piece alone."""
+    with typecheck(local=True):
+        x = spmd.assert_type(torch.ones(4, 3, requires_grad=True), {"tp": V})
+        pieces = [torch.empty(4, 3) for _ in range(4)]
+        dist.all_gather(pieces, x.detach())
+        pieces[dist.get_rank()] = x if own == "its own piece" else x * 2
+        joined = torch.cat(pieces)
+        assert spmd.get_local_type(joined) == {spmd.normalize_axis("tp"): I if own == "its own piece" else V}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from shardwise.interop.running.recording import Key, Record
 from shardwise.oracle.observed_layout import ObservedLayout
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.layouts.alignment import AlignedParameter
-from shardwise.verifier.layouts.local_training import REMEDY, trained_apart
+from shardwise.verifier.layouts.local_training import AVERAGED, REMEDY, averaged_steps, trained_apart
 
 pytestmark = pytest.mark.processes
 
@@ -90,6 +91,40 @@ def test_gradients_that_differ_before_every_rank_takes_one_ranks_update_are_wron
 
     verdict = verify(program, {"dp": 2}, strict=False)
     assert verdict.exit_code is ExitCode.FINDINGS, str(verdict)
+
+
+def averaged_after_every_step(mesh: Any, *, sent: str = "mean") -> None:
+    """What every rank's step of SGD has moved goes to all, as the outer step of DiLoCo has it."""
+    for number, model in enumerate(two_steps()):
+        with torch.no_grad():
+            for parameter in model.parameters() if number == 0 or sent != "mean of the first step" else ():
+                dist.all_reduce(parameter)
+                parameter /= 1 if sent == "sum" else dist.get_world_size()
+
+
+def test_where_every_step_comes_to_that_of_one_rank_gradients_may_be_each_ranks_own():
+    verdict = verify(averaged_after_every_step, {"dp": 2}, strict=False)
+    assert verdict.numbers.disagreements == (), str(verdict)
+    assert {one.reason for one in verdict.numbers.not_compared if one.key.kind == "gradient"} == {AVERAGED}
+    for sent in ("sum", "mean of the first step"):
+        wrong = verify(lambda mesh, sent=sent: averaged_after_every_step(mesh, sent=sent), {"dp": 2}, strict=False)
+        assert wrong.exit_code is ExitCode.FINDINGS, str(wrong)
+
+
+@pytest.mark.parametrize(
+    ("ends", "apart"), [((0.8, 0.8), True), ((0.8, 0.7), False), ((0.9, 0.9), False), ((1.0, 1.0), False)], ids=str
+)
+def test_steps_of_their_own_are_right_if_they_come_to_what_one_rank_has(ends, apart):
+    def run(gradient: float, end: float) -> dict[Key, Record]:
+        values = {"parameter": 1.0, "gradient": gradient, "trained": end}
+        found = {kind: Key(kind, "weight", None) for kind in values}
+        return {key: Record(key, UNTYPED, "", torch.tensor([values[kind]]), digest=b"") for kind, key in found.items()}
+
+    runs = [run(gradient, end) for gradient, end in zip((1.0, 3.0), ends, strict=True)]
+    runs = [{k: replace(v, digest=str(v.value).encode()) for k, v in one.items()} for one in runs]
+    copies = AlignedParameter((0, 1), "weight", (ObservedLayout(()),))
+    alignment: Any = SimpleNamespace(of=lambda name: [copies])
+    assert averaged_steps(runs, run(2.0, 0.8), alignment) == ({"weight"} if apart else set())
 
 
 @pytest.mark.parametrize(

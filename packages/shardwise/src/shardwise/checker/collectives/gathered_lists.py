@@ -18,7 +18,7 @@ from shardwise.types.placement import I
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, TensorType
 
-from ..operators.listed_pieces import ListedPiece, PieceList, dim_cut_over, memory_of, note_piece, piece_of
+from ..operators.listed_pieces import ListedPiece, PieceList, are_any, dim_cut_over, memory_of, note_piece, piece_of
 from ..operators.ordinary import Handler
 from ..parts.own_parts import pieces_of_cut
 from ..state.session import CheckSession
@@ -34,17 +34,21 @@ def note_gathered(
     """``received`` are the pieces of all ranks of the axis, in the order of the ranks. Errors: SW223.
 
     Each is what its rank has sent; of an exchange whose pieces are cut along another dim, this rank's part of that.
+    Local types do not say which dim is cut, and what all ranks have joined is equal whichever it is.
     """
     type, axis = type_of(sent[0]), exchange.axis
+    whole = exchange.row.name == "all_gather"
     dim = dim_cut_over(type, parts_of(axis, type))
+    if session.local:
+        dim = 0 if whole and any(map(type.is_varying, parts_of(axis, type))) else None
     if dim is None or len(received) != axis.size():
         return
-    whole = exchange.row.name == "all_gather"
     if not whole and exchange.cut in (None, dim):
         return
     own = memory_of(sent[0]) if whole else None
     source = PieceList(exchange.name, axis, len(received), exchange.rank, own)
-    _check_filled(session, source, dim, received)
+    if not session.local:
+        _check_filled(session, source, dim, received)
     for rank, piece in enumerate(received):
         note_piece(session, piece, ListedPiece(source, rank, dim))
 
@@ -87,7 +91,9 @@ def joining_pieces(usual: Handler) -> Handler:
     def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
         given: Any = dict(zip(("tensors", "dim"), args, strict=False)) | dict(kwargs)
         tensors, dim = given.get("tensors"), given.get("dim", 0)
-        known = None if session.local else _packed(func, tensors, dim) or _with_own(func, tensors, dim)
+        known = None if session.local else _packed(func, tensors, dim)
+        if known is None and are_any():
+            known = _with_own(func, tensors, dim, anywhere=session.local)
         if known is not None:
             made: Any = func(*args, **kwargs)
             set_tag(made, Tag(known, None if (tag := tag_of(tensors[0])) is None else tag.origin))
@@ -117,10 +123,11 @@ def joining_pieces(usual: Handler) -> Handler:
     return handle
 
 
-def _with_own(func: object, tensors: object, dim: object) -> TensorType | None:
+def _with_own(func: object, tensors: object, dim: object, *, anywhere: bool) -> TensorType | None:
     """The type of all gathered pieces in their order, in which the program has put its own piece back.
 
     So gradients reach the own piece, and no others: each rank computes the same of the result.
+    ``anywhere``  along whichever dim they are joined.
     """
     if not isinstance(tensors, (list, tuple)) or not all(isinstance(x, torch.Tensor) for x in tensors):
         return None
@@ -135,7 +142,7 @@ def _with_own(func: object, tensors: object, dim: object) -> TensorType | None:
     if any(piece is not None and (piece.source is not source or piece.number != n) for n, piece in enumerate(found)):
         return None
     type, ndim = type_of(tensors[at - 1]), len(source.sent[1]) if source.sent else 0
-    if _dim_of(func, dim, ndim) != known.dim:
+    if not anywhere and _dim_of(func, dim, ndim) != known.dim:
         return None
     return type.with_placements(dict.fromkeys(parts_of(source.axis, type), I)) if tensors[at].requires_grad else type
 

@@ -188,7 +188,7 @@ def _arrivals(
     forget_zeros(received)
     if exchange.name in _SENDING_TO_ALL:
         note_made_equal(session, exchange.axis, received)
-    if row.name in ("all_gather", "all_to_all") and not session.local and types:
+    if row.name in ("all_gather", "all_to_all") and types:
         note_gathered(session, exchange, sent, received)
     for tensor in received if row.sent != row.received else ():
         set_order(session, tensor, order)

@@ -13,7 +13,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.autograd.gradient_origin import gradient_origin
+from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placements_text, report
 from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import meant_axis, over_axis, sum_first
@@ -30,6 +30,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..diagnosis.collective_findings import gradient_through_extremum, no_type_on_axis, wrong_source
 from ..diagnosis.gradient_findings import elements_text, gradient_sum_not_owed
+from ..gradients.averaged_later import before_sum, is_told, may_be_divided, stands_unless_divided
 from ..parts.buffer_filling import completed, left_to_others
 from ..parts.own_positions import check_combined, check_summed
 from ..state.session import CheckSession
@@ -129,8 +130,17 @@ class _Operand:
         if place.is_equal and (repr(place) in self.admits or (self.sums and _is_share(exchange, type, one))):
             return type
         pending = not place.is_extremum and place.reduction is not NORM and place.is_pending_sum(name)
-        if self.sums and not pending and gradient_sum_not_owed(session, name, one, tensor, type, self.within):
-            return None
+        if self.sums and not pending:
+            count = 0 if session.collector is None else session.collector.count
+            owner = owner_of(tensor)
+            if owner is not None and is_told(session, owner, one):
+                return type
+            waits = owner is not None and not self.within and may_be_divided(session, type, one)
+            if gradient_sum_not_owed(session, name, one, tensor, type, self.within, forgets=not waits):
+                if owner is None or session.collector is None or not waits:
+                    return None
+                stands_unless_divided(session, owner, one, session.collector.added_since(count))
+                return before_sum(type, one)
         finished = repr(place) in _extrema(exchange, tensor)
         if finished and tensor.requires_grad:
             located = LocatedCall(name, [(exchange.row.sent, tensor)])

@@ -88,13 +88,21 @@ def elements_text(tensor: torch.Tensor, pieces: Sequence[Piece]) -> str:
 
 
 def gradient_sum_not_owed(
-    session: Session, op: str, axis: MeshAxis, tensor: torch.Tensor, type: TensorType, within: Sequence[Piece] = ()
+    session: Session,
+    op: str,
+    axis: MeshAxis,
+    tensor: torch.Tensor,
+    type: TensorType,
+    within: Sequence[Piece] = (),
+    *,
+    forgets: bool = True,
 ) -> bool:
     """SW605 if ``op`` sums a gradient over ``axis``, along which it is no pending sum; False if it is no gradient.
 
     A gradient that varies because its parameter does is a list of gradients of different pieces. A value made of
     gradients may vary and be summed, as the squares of a norm are.
-    ``within``  the pieces of which that is so, if it is not of all.
+    ``within``   the pieces of which that is so, if it is not of all.
+    ``forgets``  nothing is known of the gradient from here on.
     """
     origin, owner = gradient_origin(tag_of(tensor)), owner_of(tensor)
     if origin is None or type.ground is not Ground.ABSENT:
@@ -135,7 +143,7 @@ def gradient_sum_not_owed(
     finally:
         if within:
             replace_pieces(tensor, [replace(piece, type=UNKNOWN_TYPE) for piece in within])
-        else:
+        elif forgets:
             forget_memory(tensor if owner is None else owner.grad)
     return True
 

@@ -55,6 +55,7 @@ from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
 from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
+from .averaged_later import settle
 from .conflicts import note_step
 from .own_steps import communicates
 from .replicas import unsynchronised
@@ -98,6 +99,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
     names: dict[int, str | int] = {}
     taken: dict[int, torch.Tensor] = {}
     unknown: dict[Any, None] = {}
+    summed: list[torch.Tensor] = []
     summing = communicates(optimizer)
     for group in optimizer.param_groups:
         for parameter, name in zip(group["params"], group.get("param_names") or group["params"], strict=True):
@@ -112,8 +114,10 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
                     owing.setdefault((axis, False), []).append(parameter)
                 unknown |= of_unknown_scale(parameter)
                 session.scale_stepped.update(gradient_type(parameter).axes)
+                told = settle(session, parameter) if session.sums_not_owed else set()
+                summed += [parameter] if told else []
                 for axis, exponent in off_scale(parameter).items():
-                    if axis not in undischarged(parameter):
+                    if axis not in undischarged(parameter) and axis not in told:
                         scaled.setdefault((axis, exponent), []).append(parameter)
     scale_lost.tell(session, f"{type(optimizer).__name__}.step", unknown)
     _check_settings(session, optimizer, names)
@@ -141,7 +145,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
             _check_place(session, step, parameter, taken, names)
     finally:
         found = (parameter for each in (owing, scaled) for some in each.values() for parameter in some)
-        for parameter in (*unseen, *found):
+        for parameter in (*unseen, *summed, *found):
             waive(parameter)
 
 

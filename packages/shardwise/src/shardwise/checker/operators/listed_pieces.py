@@ -71,6 +71,11 @@ def piece_of(x: torch.Tensor) -> ListedPiece | None:
     return found
 
 
+def are_any() -> bool:
+    """True while some tensor is a piece."""
+    return len(_pieces) > 0
+
+
 def memory_of(x: torch.Tensor) -> Memory:
     """Where ``x`` is; the same of what ``detach`` makes of it."""
     with no_torch_function():
@@ -81,7 +86,7 @@ def note_piece(session: CheckSession, x: torch.Tensor, piece: ListedPiece | None
     """Remember which piece ``x`` is."""
     with no_torch_function():
         if piece is not None:
-            session.rows_moved = True
+            session.rows_moved |= not session.local
             _pieces[x] = piece
         else:
             _pieces.pop(x, None)

@@ -37,6 +37,7 @@ class CheckSession(Session):
     ``rows_moved``  an exchange has left rows in another order or pieces in a list; ``row_orders``, ``listed_pieces``.
     ``addends_sent``  the axes along which addends of a pending sum have been sent to a neighbour.
     ``passed_on``, ``open_findings``  what goes round in rings, and what waits for that; see ``passed_pieces``.
+    ``sums_not_owed``  findings on sums of equal gradients, by parameter and axis; see ``averaged_later``.
     ``beside``, ``alone``, ``owners``  by memory: the parameters that share it; where one has it for itself; and which
                     one, once somebody asked. See ``shared_memory``.
     ``stacked``     what was gathered along a dim that is not its own, None before the first; see ``stacked_rows``.
@@ -84,6 +85,7 @@ class CheckSession(Session):
         self.addends_sent: set[MeshAxis] = set()
         self.passed_on: set[tuple[MeshAxis, int]] = set()
         self.open_findings: list[Any] = []
+        self.sums_not_owed: list[tuple[Any, MeshAxis, Any]] = []
         self.beside: dict[int, list[weakref.ref[Any]]] = {}
         self.alone: set[int] = set()
         self.owners: dict[int, Any] = {}

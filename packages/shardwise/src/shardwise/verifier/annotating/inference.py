@@ -22,7 +22,7 @@ from shardwise.oracle.reassemble import Grid
 
 from ..distance.difference import scale_of, tolerance_of
 from ..layouts.alignment import Alignment, is_equal_along, varying
-from ..layouts.local_training import copies_apart, trained_apart
+from ..layouts.local_training import averaged_steps, copies_apart, trained_apart
 from ..layouts.micro_batches import MicroBatches
 from ..records.failure import Failure
 from ..records.record import RankRun
@@ -98,6 +98,7 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
     apart = trained_apart(entries[:-1], aligned["parameter"]) | copies_apart(entries[:-1], entries[-1])
+    apart |= averaged_steps(entries[:-1], entries[-1], aligned["parameter"])
     cut = False  # an input before was a part of that of one rank, in the same call: micro-batches are the same
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}

@@ -29,7 +29,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
 from .listed_samples import ListedSamples
-from .local_training import copies_apart, trained_apart
+from .local_training import AVERAGED, averaged_steps, copies_apart, trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .padded_inputs import lengthened
@@ -119,6 +119,10 @@ class ObservedComparison:
         """Those of them that are copies of a model, of which one rank alone has more."""
         return copies_apart(self._ranks, self._alone)
 
+    @functools.cached_property
+    def _averaged_steps(self) -> frozenset[str]:
+        return averaged_steps(self._ranks, self._alone, self.parameters.alignment)
+
     def why_apart(self, key: Key) -> str:
         """Why the ranks' records of a parameter need not agree; empty if they have to."""
         if key.name in self.copies_apart and key.kind in ("gradient", "trained"):
@@ -164,7 +168,9 @@ class ObservedComparison:
             return self.parameters.judge_parts(key, records, parted=parted)
         pieces = {rank: record.value for rank, record in records.items() if record.value is not None}
         if key.kind in OF_PARAMETERS:
-            return self.parameters.judge(key, first, pieces, parted=parted)
+            verdict = self.parameters.judge(key, first, pieces, parted=parted)
+            own = key.kind == "gradient" and not isinstance(verdict, str) and key.name in self._averaged_steps
+            return NotCompared(key, first.claim, AVERAGED) if own else verdict
         if parted:
             cut = self._wrongly_cut(key, first, pieces) if key.kind == "input" else None
             return cut or NotCompared(key, first.claim, "the runs part before it")
