@@ -6,6 +6,8 @@ marks the line on which exactly these findings are expected; everything else mus
     # options: world_size=4 permissive     how it is run; the world has 8 ranks otherwise, and the check is strict
     # options: once    why                 it is run as the first rank only
     # unseen: reason                       a bug that local types cannot see: clean for now
+
+A right program that ends with a ``result`` is held to its numbers by ``test_programs_by_numbers.py``.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "expert_mesh": [OPEN],
     "hooks": [PENDING],
     "kv_cache": [FUSED],
+    "largest_of_shards": [OPEN],
     "lengths_decided_by_values": [OWN_ROWS, OWN_BUFFER, UNEVEN],
     "losses": [NUMBER, PENDING, IGNORED],
     "many_names": [OPEN],
@@ -56,6 +57,7 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "rank_of_the_environment": [NUMBER, OWN_ROWS, SHARED_OUT],
     "rank_slices": [NUMBER],
     "regions": [OPEN],
+    "running_sums": [OPEN],
     "saving_and_loading": [STATISTICS],
     "sequence_parallel": [FUSED],
     "torch_distributed_nn": [NUMBER],
@@ -70,7 +72,13 @@ UNASKED = {
         ["gradient_penalty", "megatron_mlp", "shared_out_updates", "raw_sums_without_gradient"],
         "SW407",
     ),
-    "vocabulary_softmax": "SW404 SW407",
+    **dict.fromkeys(["online_softmax", "smoothed_labels", "straight_through", "vocabulary_softmax"], "SW404 SW407"),
+    **dict.fromkeys(
+        "averaged_shards clipped_mixture decayed_groups entropy_of_counts few_key_heads logged_norms masked_by_seed"
+        " normed_sequence penalised_logits router_losses row_statistics several_tokens_ahead statistics_of_batches"
+        " token_weights".split(),
+        "SW407",
+    ),
     "raw_collectives": "SW404 SW407",
     "gradient_buckets": "SW407 SW616",  # of what a refused sum leaves, no scale is known in all of its buckets
     **dict.fromkeys(["ddp_comm_hooks", "fsdp", "fsdp_wrapper", "hooks_on_nodes", "optimizers"], "SW403"),
