@@ -74,9 +74,22 @@ UNASKED = {
     ),
     **dict.fromkeys(["online_softmax", "smoothed_labels", "straight_through", "vocabulary_softmax"], "SW404 SW407"),
     **dict.fromkeys(
-        "averaged_shards clipped_mixture decayed_groups entropy_of_counts few_key_heads logged_norms masked_by_seed"
-        " normed_sequence penalised_logits router_losses row_statistics several_tokens_ahead statistics_of_batches"
-        " token_weights".split(),
+        [
+            "averaged_shards",
+            "clipped_mixture",
+            "decayed_groups",
+            "entropy_of_counts",
+            "few_key_heads",
+            "logged_norms",
+            "masked_by_seed",
+            "normed_sequence",
+            "penalised_logits",
+            "router_losses",
+            "row_statistics",
+            "several_tokens_ahead",
+            "statistics_of_batches",
+            "token_weights",
+        ],
         "SW407",
     ),
     "raw_collectives": "SW404 SW407",
