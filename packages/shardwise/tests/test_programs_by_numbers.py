@@ -1,21 +1,26 @@
-"""Do the right programs that end with a ``result`` compute on several ranks what they compute on one?
+"""Do the right programs with a ``result`` compute on several ranks what they do on one, and is a mistake in them found?
 
 They run without the checker, all ranks in this process; that the checker finds nothing is said by ``test_programs.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from shardwise.cli.runs.run import check_program
+from shardwise.host.program import Program
 from shardwise.worlds.world import InProcessWorld
 
-from .test_programs import RIGHT, options_of
+from .test_programs import FOLDER, RIGHT, options_of
 
-PROVEN = [path for path in RIGHT if "\n    result = " in path.read_text()]
+INIT = dist.init_process_group
+PROVEN = [path for path in RIGHT if "\n    spmd.assert_type(result, " in path.read_text()]
 
 
 def results(source: str, ranks: int) -> list[torch.Tensor]:
@@ -56,3 +61,46 @@ def test_another_result_is_seen() -> None:
 
 def test_there_are_programs_to_prove() -> None:
     assert len(PROVEN) >= 20
+
+
+class Mistake(NamedTuple):
+    """One change of a right program, and the codes that it gets with local and with global types."""
+
+    program: str
+    right: str
+    wrong: str
+    local: frozenset[str]
+    whole: frozenset[str]
+
+    def source(self) -> str:
+        """The program with the mistake in it."""
+        text = (FOLDER / "right" / f"{self.program}.py").read_text()
+        assert self.right in text, "the program has been changed"
+        return text.replace(self.right, self.wrong, 1)
+
+
+def mistakes() -> list[Mistake]:
+    """Those of ``programs/one_change.txt``."""
+    found = []
+    for entry in (FOLDER / "one_change.txt").read_text().rstrip().split("\n\n")[1:]:
+        head, *lines = entry.split("\n")
+        program, codes = head.split(": ")
+        local, whole = (frozenset(told.split()) - {"-"} for told in codes.split(" | "))
+        right, wrong = ("\n".join(line[2:] for line in lines if line.startswith(sign)) for sign in "-+")
+        found.append(Mistake(program, right, wrong, local, whole))
+    return found
+
+
+@pytest.mark.parametrize("mistake", mistakes(), ids=lambda one: f"{one.program}: {one.wrong.strip()[:40]}")
+def test_a_mistake_of_one_change_is_found(mistake: Mistake, tmp_path: Path) -> None:
+    options = options_of(FOLDER / "right" / f"{mistake.program}.py")
+    assert parts(mistake.source(), (2, 4) if options.world_size == 4 else (2,)), "it is right by its numbers"
+    assert mistake.local | mistake.whole
+    script = tmp_path / "wrong.py"
+    script.write_text(mistake.source())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "init_process_group", INIT)
+        results = [check_program(Program(path=str(script)), replace(options, local=local)) for local in (True, False)]
+    assert [result.ending for result in results] == [None, None]
+    told = [{finding.code for finding in result.findings} for result in results]
+    assert told == [set(mistake.local), set(mistake.whole)]
