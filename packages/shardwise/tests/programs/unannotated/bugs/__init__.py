@@ -3,6 +3,7 @@ and the tensor or line at which it has to be found. None of them changes what th
 """
 
 from . import (
+    by_hand,
     compiled,
     data_parallel,
     dtensors,
@@ -16,6 +17,7 @@ from . import (
 )
 
 _FAMILIES = (
+    by_hand,
     compiled,
     data_parallel,
     dtensors,
