@@ -40,7 +40,8 @@ _EXECUTABLE = """\
 #!{python} -IS
 import array, json, os, signal, socket, sys
 opened = [stream for stream in (0, 1, 2) if os.path.exists("/proc/self/fd/%d" % stream)]
-asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+ignored = [number for number in {signals} if signal.getsignal(number) is signal.SIG_IGN]
+asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ), ignored]).encode()
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 told = len(asked).to_bytes(8, "little") + bytes([sum(1 << stream for stream in opened)])
@@ -119,7 +120,7 @@ def _forked(asking: socket.socket) -> Sequence[str]:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     told, streams, _, _ = socket.recv_fds(asking, 9, 3)
     with asking.makefile("rb") as rest:
-        words, folder, environment = json.loads(rest.read(int.from_bytes(told[:8], "little")))
+        words, folder, environment, ignored = json.loads(rest.read(int.from_bytes(told[:8], "little")))
     process = os.fork()
     if process:
         _look_after(process, asking, streams)
@@ -135,6 +136,9 @@ def _forked(asking: socket.socket) -> Sequence[str]:
         opened = _text(stream) if stream in given else None
         setattr(sys, name, opened)
         setattr(sys, f"__{name}__", opened)
+    for number in HANDED_ON:
+        heard = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in ignored else heard)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

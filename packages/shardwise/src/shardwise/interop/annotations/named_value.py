@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from shardwise.diagnostics.errors import SpmdTypeError
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.types.tensor_type import TensorType
 
 from ..running.recording import named
@@ -27,14 +28,14 @@ def checkpoint_value(name: str, x: T) -> T:
     tag = tag_of(x)
     if tag is not None:
         _check_scale(name, x, tag.current())
-    named(str(name), x)
+    named(name, x)
     return x
 
 
 def _check_scale(name: str, x: object, type: TensorType) -> None:
     if any(type.scale.values()):
         try:
-            refine(type, type.with_scale({}), gradient_free=True, name=str(name))
+            refine(type, type.with_scale({}), gradient_free=True, name=safe_str(name))
         except SpmdTypeError as error:
             if not settle(error, x, "checkpoint_value"):
                 raise

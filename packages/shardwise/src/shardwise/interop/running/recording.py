@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.types.aliases import Axis
@@ -270,10 +271,10 @@ def has_values(x: torch.Tensor) -> bool:
 _recorder: Recorder | None = None
 
 
-def named(name: str, x: object) -> None:
+def named(name: object, x: object) -> None:
     """The program calls ``x`` by this name, and has it compared."""
     if _recorder is not None:
-        _recorder.hear("value", name, x)
+        _recorder.hear("value", safe_str(name), x)
 
 
 def declared(x: object, by: str) -> None:

@@ -98,7 +98,8 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
     aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
     apart = trained_apart(entries[:-1], aligned["parameter"]) | copies_apart(entries[:-1], entries[-1])
-    apart |= averaged_steps(entries[:-1], entries[-1], aligned["parameter"])
+    if not any(run.talking_steps for run in ranks):
+        apart |= averaged_steps(entries[:-1], entries[-1], aligned["parameter"])
     cut = False  # an input before was a part of that of one rank, in the same call: micro-batches are the same
     for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
         pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}

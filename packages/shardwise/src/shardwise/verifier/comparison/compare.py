@@ -92,6 +92,7 @@ class _Comparison:
                 self.tolerance,
                 steps,
                 wrapped=any(run.data_parallel for run in ranks),
+                talking=any(run.talking_steps for run in ranks),
             )
         )
         """Judges what nobody has typed; None where the mesh is not known."""

@@ -62,7 +62,10 @@ class ObservedComparison:
         steps: Sequence[Sequence[int]],
         *,
         wrapped: bool = False,
+        talking: bool = False,
     ) -> None:
+        """``talking``: an optimizer's step issues collectives, which may sum what enters it."""
+        self._talking = talking
         self._grid, self._ranks, self._alone = grid, ranks, alone
         parts = {part: f"{called}[{part.layout}]" for axis, called in names.items() for part in _parts(axis)}
         self._values = ValueComparison(parts | dict(names), apart, tolerance)
@@ -121,6 +124,8 @@ class ObservedComparison:
 
     @functools.cached_property
     def _averaged_steps(self) -> frozenset[str]:
+        if self._talking:
+            return frozenset()
         return averaged_steps(self._ranks, self._alone, self.parameters.alignment)
 
     def why_apart(self, key: Key) -> str:
