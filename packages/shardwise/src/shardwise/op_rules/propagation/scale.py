@@ -42,24 +42,38 @@ def scale_rule(
         return Refusal("SW151", "not homogeneous", rooted[:1]) if rooted else 0
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
-    # Indices, targets and masks choose, whatever their scale, beside numbers that are computed with.
-    chosen = any(_is_tensor(given) and not given.is_whole for given in givens)
-    factors = named if rule.op not in NOT_HOMOGENEOUS else set()
-    choosing = {at for at, given in enumerate(givens) if chosen and given.is_whole and given.param not in factors}
+    choosing = _choosing(rule, givens, named)
     if all(at in choosing or given.exponent in (0, ANY) for at, given in enumerate(givens)):
         return 0
     if rule.view:  # bounds by a rank's number say which part is its own; a size of any other may be a number of ranks
         choosing |= {at for at, given in enumerate(givens) if given.placement is V and given.param not in named}
     outside = [at for at, given in enumerate(givens) if given.param not in named and at not in choosing]
     scaled = tuple(at for at in outside if givens[at].exponent and givens[at].exponent is not ANY)
-    if rule.op in NOT_HOMOGENEOUS:
+    if rule.op in NOT_HOMOGENEOUS:  # Law 9.2: what stands inside has 0, also where nobody knows it
         if scaled:
             return Refusal("SW151", "not homogeneous", scaled)
         if not terms:
             return 0
-        outside = []  # Law 9.2: what stands inside has 0, also where nobody knows it
-    if scaled or not terms or any(givens[at].exponent is None for at in outside):
+    elif scaled or not terms or any(givens[at].exponent is None for at in outside):
         return None
+    sums = _products(terms, powers, givens, result, untold=untold)
+    found = _joined(sums)
+    beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
+    return None if beside and not isinstance(found, Refusal) else found
+
+
+def _choosing(rule: OpRule, givens: Sequence[Given], named: Collection[str]) -> set[int]:
+    """Indices, targets and masks choose, whatever their scale, beside numbers that are computed with."""
+    if all(given.is_whole for given in givens if _is_tensor(given)):
+        return set()
+    factors = named if rule.op not in NOT_HOMOGENEOUS else ()
+    return {at for at, given in enumerate(givens) if given.is_whole and given.param not in factors}
+
+
+def _products(
+    terms: Sequence[Term], powers: Powers, givens: Sequence[Given], result: Placement | Weak, *, untold: bool
+) -> list[Scaled]:
+    """The products that the law adds up, each with its exponent in the sum."""
     by_param: dict[str, list[int]] = {}
     for at, given in enumerate(givens):
         by_param.setdefault(given.param, []).append(at)
@@ -70,19 +84,18 @@ def scale_rule(
     shares: set[int] = set()
     sums: list[Scaled] = []
     for product in (product for term in terms for product in expand(term, by_param)):
-        exponent = _of_product([givens[at] for at in product], powers)
-        alone = pending and not any(_is_split(givens[at]) for at in product)
-        if alone and exponent is not None and exponent is not ANY:
-            exponent += 1
-        if may_pend and not any(_is_split(givens[at]) for at in product):
+        factors = [givens[at] for at in product]
+        exponent = _of_product(factors, powers)
+        is_copied = not any(map(_is_split, factors))
+        if is_copied and may_pend:
             shares.add(len(sums))
-        if len(terms) > 1 and all(givens[at].number is not None for at in product) and exponent is not ANY:
-            # A number as a term is an offset, a bound, a small constant, unless it is known to grow with the ranks.
-            exponent = exponent if exponent and not moved else None
+        if exponent is not ANY:
+            if is_copied and pending and exponent is not None:
+                exponent += 1
+            if len(terms) > 1 and not any(map(_is_tensor, factors)) and (moved or not exponent):
+                exponent = None  # an offset, a bound, a small constant, unless it is known to grow with the ranks
         sums.append((product, exponent))
-    found = _joined(_with_shares(sums, shares) if shares else sums)
-    beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
-    return None if beside and not isinstance(found, Refusal) else found
+    return _with_shares(sums, shares) if shares else sums
 
 
 def _with_shares(sums: Sequence[Scaled], shares: Collection[int]) -> list[Scaled]:
