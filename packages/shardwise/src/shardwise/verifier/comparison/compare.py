@@ -79,7 +79,6 @@ class _Comparison:
         dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
         self.tolerance = Tolerance(alone, dtypes, rtol, spread)
         self.layouts = KnownLayouts()
-        steps = [run.steps for run in (*ranks, alone)]
         self.observed = (
             None
             if mesh is None
@@ -90,7 +89,7 @@ class _Comparison:
                 self.axes,
                 self._apart,
                 self.tolerance,
-                steps,
+                [run.steps for run in self.runs],
                 wrapped=any(run.data_parallel for run in ranks),
                 talking=any(run.talking_steps for run in ranks),
             )

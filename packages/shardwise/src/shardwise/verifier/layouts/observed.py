@@ -29,7 +29,7 @@ from ..records.annotation_sites import says_no_layout
 from .alignment import axis_parts, part_of
 from .counted_anew import counted_anew
 from .listed_samples import ListedSamples
-from .local_training import AVERAGED, averaged_steps, copies_apart, trained_apart
+from .local_training import copies_apart, trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
 from .padded_inputs import lengthened
@@ -64,12 +64,10 @@ class ObservedComparison:
         wrapped: bool = False,
         talking: bool = False,
     ) -> None:
-        """``talking``: an optimizer's step issues collectives, which may sum what enters it."""
-        self._talking = talking
         self._grid, self._ranks, self._alone = grid, ranks, alone
         parts = {part: f"{called}[{part.layout}]" for axis, called in names.items() for part in _parts(axis)}
         self._values = ValueComparison(parts | dict(names), apart, tolerance)
-        self.parameters = ObservedParameters(grid, ranks, alone, self._values, wrapped=wrapped)
+        self.parameters = ObservedParameters(grid, ranks, alone, self._values, wrapped=wrapped, talking=talking)
         self._axes = [axis for axis in grid.axes.values() if axis.size() > 1]
         self._losses_met: set[Key] = set()
         """Losses of the run on one rank that a rank's loss of another line has been compared with."""
@@ -122,12 +120,6 @@ class ObservedComparison:
         """Those of them that are copies of a model, of which one rank alone has more."""
         return copies_apart(self._ranks, self._alone)
 
-    @functools.cached_property
-    def _averaged_steps(self) -> frozenset[str]:
-        if self._talking:
-            return frozenset()
-        return averaged_steps(self._ranks, self._alone, self.parameters.alignment)
-
     def why_apart(self, key: Key) -> str:
         """Why the ranks' records of a parameter need not agree; empty if they have to."""
         if key.name in self.copies_apart and key.kind in ("gradient", "trained"):
@@ -173,9 +165,7 @@ class ObservedComparison:
             return self.parameters.judge_parts(key, records, parted=parted)
         pieces = {rank: record.value for rank, record in records.items() if record.value is not None}
         if key.kind in OF_PARAMETERS:
-            verdict = self.parameters.judge(key, first, pieces, parted=parted)
-            own = key.kind == "gradient" and not isinstance(verdict, str) and key.name in self._averaged_steps
-            return NotCompared(key, first.claim, AVERAGED) if own else verdict
+            return self.parameters.judge(key, first, pieces, parted=parted)
         if parted:
             cut = self._wrongly_cut(key, first, pieces) if key.kind == "input" else None
             return cut or NotCompared(key, first.claim, "the runs part before it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from ..distance.value_comparison import Entries, ValueComparison, Verdict
 from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .held_parts import put_together, with_those_alike
+from .local_training import AVERAGED, averaged_steps
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
@@ -31,12 +33,21 @@ class ObservedParameters:
     """Judges parameters and gradients of the ranks by the layouts that the parameters' initial values show.
 
     ``wrapped``  some module is in a wrapper that averages gradients.
+    ``talking``  an optimizer's step issues collectives, which may sum what enters it.
     """
 
     def __init__(
-        self, grid: Grid, ranks: Sequence[Entries], alone: Entries, values: ValueComparison, *, wrapped: bool = False
+        self,
+        grid: Grid,
+        ranks: Sequence[Entries],
+        alone: Entries,
+        values: ValueComparison,
+        *,
+        wrapped: bool = False,
+        talking: bool = False,
     ) -> None:
         self._grid, self._ranks, self._alone, self._values = grid, ranks, alone, values
+        self._talking = talking
         self._to_do = _TO_DO | {Way.MEAN: _SYNCHRONISED} if wrapped else _TO_DO
         self._alignment: Alignment | None = None
         self._lines: dict[tuple[str, str], list[SourceLocation | None]] = {}
@@ -64,8 +75,18 @@ class ObservedParameters:
         named = [name for name in lost if not name.startswith(NAMELESS)]
         return named if len(lost) < len(names) else lost
 
+    @functools.cached_property
+    def _averaged_steps(self) -> frozenset[str]:
+        """The parameters of which every rank's own step, and the mean of them all, is right."""
+        return frozenset() if self._talking else averaged_steps(self._ranks, self._alone, self.alignment)
+
     def judge(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
         """``parted``: only the ranks can be compared."""
+        verdict = self._judge(key, first, pieces, parted=parted)
+        own = key.kind == "gradient" and not isinstance(verdict, str) and key.name in self._averaged_steps
+        return NotCompared(key, first.claim, AVERAGED) if own else verdict
+
+    def _judge(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
         groups = self.alignment.of(key.name)
         if not groups or parted or (key.kind == "trained" and not self._as_often_trained(key.name, groups)):
             return self._replicas(key, first, pieces, groups)
