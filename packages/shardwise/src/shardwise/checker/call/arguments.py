@@ -13,14 +13,15 @@ from shardwise.interop.annotations.scalar import Scalar
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.interop.torch_compat import takes_gradient
-from shardwise.op_rules.propagation.dim_labels import Call, Shape
+from shardwise.mesh.axis import MeshAxis
+from shardwise.op_rules.propagation.dim_labels import Call, NumberPlace, Shape
 from shardwise.op_rules.propagation.local import Weak
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.propagation.scale import law_of
 from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
-from ..state.numbers import TYPED_NUMBERS, plain, type_here
+from ..state.numbers import TYPED_NUMBERS, plain, shared_along, type_here
 
 NUMBERS = (int, float, complex, Number)
 _SLICES = ("getitem", "setitem", "narrow", "select", "arange")
@@ -118,7 +119,8 @@ class Op:
     def labelled(self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound]) -> Call:
         """The call as a labelling sees it: every tensor is its shape."""
         tensors = tuple(Shape(o.shape, o.param, o.dtype) for o in operands if o.shape is not None)
-        return Call(tensors, {name: _shapes(value, name) for name, value in self.arguments(args, kwargs)})
+        arguments = dict(self.arguments(args, kwargs))
+        return Call(tensors, {name: _shapes(value, name) for name, value in arguments.items()}, _shares(arguments))
 
     def static(
         self, args: Sequence[object], kwargs: Mapping[str, object], operands: Sequence[Bound], values: Sequence[object]
@@ -133,6 +135,17 @@ class Op:
             if isinstance(value, torch.Tensor)
         }
         return static
+
+
+def _shares(arguments: Mapping[str, object]) -> dict[MeshAxis, frozenset[NumberPlace]]:
+    """For each axis, the numbers that are one n-th of those on one device."""
+    found: dict[MeshAxis, set[NumberPlace]] = {}
+    for name, value in arguments.items():
+        for at, number in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
+            if number.__class__ in TYPED_NUMBERS:
+                for axis in shared_along(number):
+                    found.setdefault(axis, set()).add((name, at))
+    return {axis: frozenset(places) for axis, places in found.items()}
 
 
 def _unsized(value: object) -> object:

@@ -229,7 +229,7 @@ class RefusedCall:
         tensors = [at for at, operand in enumerate(self.operands) if operand.shape is not None]
         sharded = [sharded_along(self.operands[at], self.at.axis) for at in tensors]
         cut = bool(self.call.tensors) and any(one.dim is not None for one in sharded)
-        labelling = self.rule.labels(self.call) if cut else None
+        labelling = self.rule.labels(self.call.along(self.at.axis)) if cut else None
         if labelling is None:
             return []
         placed = sharded_rule(labelling, sharded, partials=True)

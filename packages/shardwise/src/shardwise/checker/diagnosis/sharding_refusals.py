@@ -71,7 +71,8 @@ def _made_whole(refused: RefusedCall) -> tuple[str, ...]:
     position, axis = refused.culprits[0], refused.at.axis
     operand = refused.operands[position]
     place = operand.type.get(axis) if isinstance(operand.type, TensorType) else None
-    labelling = None if refused.call is None or refused.rule.labels is None else refused.rule.labels(refused.call)
+    call = None if refused.call is None else refused.call.along(axis)
+    labelling = None if call is None or refused.rule.labels is None else refused.rule.labels(call)
     if labelling is None or place not in (R, I) or not refused.others:
         return ()
     tensors = [at for at, one in enumerate(refused.operands) if one.shape is not None]

@@ -2,7 +2,8 @@
 
 ``weight.expand(x.shape[0], -1)`` and ``torch.ones(x.shape)`` have the rows of this rank only, and on one device those
 of all: one more copy for each of x's rows. So the dim is cut by the axes that cut x, as with ``expand_as`` and
-``ones_like``. The number says it: a size knows which axes it is one n-th of the whole along (``sizes.py``).
+``ones_like``. The number says it: a size knows which axes it is one n-th of the whole along (``sizes.py``), and so does
+``heads // n``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardwise.types.placement import UNKNOWN, I, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
 from shardwise.types.tensor_type import Ground, TensorType
 
-from ..state.numbers import TYPED_NUMBERS
+from ..state.numbers import TYPED_NUMBERS, shared_along
 
 COPIES = frozenset({"expand", "broadcast_to", "repeat", "tile", "repeat_interleave"})
 """What copies a tensor as often as the sizes say; by the name of the operator."""
@@ -58,11 +59,9 @@ def cuts_of(sizes: Sequence[object]) -> dict[MeshAxis, int]:
     twice: set[MeshAxis] = set()
     for number, size in enumerate(sizes):
         if size.__class__ in TYPED_NUMBERS:
-            told = type_of(size)
-            for axis in told.axes:
-                if told.is_varying(axis) or told.exponent(axis) == -1:
-                    twice |= {axis} & found.keys()
-                    found[axis] = number - len(sizes)
+            for axis in {*type_of(size).varying_axes, *shared_along(size)}:
+                twice |= {axis} & found.keys()
+                found[axis] = number - len(sizes)
     return {axis: dim for axis, dim in found.items() if axis not in twice}
 
 

@@ -42,7 +42,8 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = apply(plain(left), plain(right))
-        return typed(value, _combined(left, right, sign), _on_all_ranks(apply, left, right))
+        type = _combined(left, right, sign)
+        return typed(value, type, _on_all_ranks(apply, left, right), _as_written(type, left, right, sign))
 
     return method
 
@@ -51,7 +52,7 @@ def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The method for an operator that keeps the scale."""
 
     def method(self: Any) -> object:
-        return typed(apply(plain(self)), type_of(self), known_by_rank(apply, self))
+        return typed(apply(plain(self)), type_of(self), known_by_rank(apply, self), self.written)
 
     return method
 
@@ -83,10 +84,16 @@ def _note_compared(type: TensorType, answers: ByRank | None) -> None:
 
 
 class _Typed:
-    """What both classes have in common. ``by_rank``: the number on every rank, if that is known."""
+    """What both classes have in common.
+
+    ``by_rank``  the number on every rank, if that is known.
+    ``written``  its type if the plain numbers that it is made of are the same for any number of ranks; None: the type
+                 says it. Nobody knows the scale of ``heads // n``, but written so it is a share of the heads.
+    """
 
     _shardwise: Tag
     by_rank: ByRank | None = None
+    written: TensorType | None = None
 
     __mul__, __rmul__ = _binary("mul", 1), _binary("mul", 1, reflected=True)
     __truediv__, __rtruediv__ = _binary("truediv", -1), _binary("truediv", -1, reflected=True)
@@ -157,7 +164,7 @@ class TypedFloat(_Typed, float):
 TYPED_NUMBERS: frozenset[type] = frozenset({TypedInt, TypedFloat})
 
 
-def typed(value: object, type: TensorType, by_rank: ByRank | None = None) -> object:
+def typed(value: object, type: TensorType, by_rank: ByRank | None = None, written: TensorType | None = None) -> object:
     """``value`` with a type; as it is if it is no int or float, or nothing is known of it.
 
     ``by_rank``  the number on every rank of the world: along an axis on which these are equal, it is R.
@@ -173,6 +180,7 @@ def typed(value: object, type: TensorType, by_rank: ByRank | None = None) -> obj
         return value
     made._shardwise = _tag(type)
     made.by_rank = by_rank
+    made.written = written
     return made
 
 
@@ -182,9 +190,26 @@ def type_here(number: Any) -> TensorType:
     return _said(type_of(number), number.by_rank, None if mesh is None else mesh.axes)
 
 
+def shared_along(number: object) -> frozenset[MeshAxis]:
+    """The axes of the current mesh along which a typed number, as written, is one n-th of that on one device."""
+    type = _written_here(number)
+    return frozenset(axis for axis in type.axes if type.exponent(axis) == -1)
+
+
+def written_of(number: object) -> TensorType | None:
+    """What ``typed`` was told of how the number is written."""
+    return number.written if isinstance(number, _Typed) else None
+
+
+def _written_here(number: object) -> TensorType:
+    mesh = current_entry()
+    axes, by_rank = None if mesh is None else mesh.axes, getattr(number, "by_rank", None)
+    return _said(written_of(number) or type_of(number), by_rank, axes)
+
+
 def key_of_number(number: Any) -> tuple[object, ...]:
     """What a verdict that no plain value decides depends on."""
-    return number._shardwise.type, number.by_rank, plain(number) == 0
+    return number._shardwise.type, number.by_rank, number.written, plain(number) == 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -204,8 +229,8 @@ def combined(apply: Callable[[Any, Any], Any], left: object, right: object) -> o
         return apply(left, right)
     if not any(value.__class__ in TYPED_NUMBERS for value in (left, right)):
         return apply(left, right)
-    value = apply(plain(left), plain(right))
-    return typed(value, _combined(left, right, 0), _on_all_ranks(apply, left, right))
+    value, type = apply(plain(left), plain(right)), _combined(left, right, 0)
+    return typed(value, type, _on_all_ranks(apply, left, right), _as_written(type, left, right, 0))
 
 
 def differs(by_rank: ByRank, axis: MeshAxis) -> bool:
@@ -289,6 +314,17 @@ def _combined(left: object, right: object, sign: int) -> TensorType:
     first = one or two
     assert first is not None, "a plain number has no method of ours"
     return _merged(_like(first, left) if one is None else one, _like(first, right) if two is None else two, sign)
+
+
+def _as_written(type: TensorType, left: object, right: object, sign: int) -> TensorType | None:
+    """The type of what is made of two numbers if plain ones are as on one device; None if ``type`` says it."""
+    if None not in map(type.exponent, type.axes):
+        return None
+    one, two = (_written_here(value) if value.__class__ in TYPED_NUMBERS else None for value in (left, right))
+    first = one or two
+    assert first is not None, "a plain number has no method of ours"
+    same = number_type(first.axes, {})
+    return _merged(same if one is None else one, same if two is None else two, sign)
 
 
 def _like(type: TensorType, number: object) -> TensorType:

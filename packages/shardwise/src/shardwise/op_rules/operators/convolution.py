@@ -27,16 +27,18 @@ def _convolved(call: Call) -> Labelling | None:
     if operands is None:
         return None
     stay = _touching(call, operands[1])
-    if call.get("groups", 1) == 1:
+    if call.get("groups", 1) == 1 and not call.is_shared("groups"):
         return _windows(call, operands, "c", ("o", "c"), "o", stay)
     return _windows(call, operands, "g", ("g", "in"), "g", stay, mixed=("in",))
 
 
 def _transposed(call: Call) -> Labelling | None:
-    """``[n] c *s, c o *k, o -> [n] o *s``; groups are counted over the whole, which a shard cannot check."""
+    """``[n] c *s, c o *k, o -> [n] o *s``; groups are counted over the whole, or are a rank's share."""
     operands = _operands(call)
     if operands is None:
         return None
+    if call.is_shared("groups"):
+        return _windows(call, operands, "g", ("g", "in"), "g", mixed=("in",))
     return _windows(call, operands, "c", ("c", "o"), "o", mixed=() if call.get("groups", 1) == 1 else ("c", "o"))
 
 

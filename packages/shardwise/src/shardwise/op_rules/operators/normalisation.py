@@ -41,7 +41,12 @@ def _last_dims(statistics: int = 0) -> Labeller:
 def _groups(call: Call) -> Labelling | None:
     """group_norm: over groups of channels and everything inside; samples are independent."""
     labels = numbered(call.first.ndim)
-    return _normalised(call, labels, labels[1:2], list(labels[1:]), (labels,)) if len(labels) > 1 else None
+    if len(labels) < 2:
+        return None
+    if call.is_shared("num_groups") or call.is_shared("group"):  # a rank has groups of its own, and these are whole
+        made = _normalised(call, labels, labels[1:2], list(labels[2:]), (labels,))
+        return replace(made, even=frozenset(labels[1:2]))
+    return _normalised(call, labels, labels[1:2], list(labels[1:]), (labels,))
 
 
 def _batch(call: Call) -> Labelling | None:
@@ -81,7 +86,8 @@ def _group_kernel(call: Call) -> Labelling | None:
     made = _groups(call)
     if made is None:
         return None
-    per_group = (made.operands[0][0], None)
+    channels = made.operands[0][1]
+    per_group = (made.operands[0][0], channels if made.even else None)
     return replace(made, results=(*made.results, per_group, per_group))
 
 

@@ -5,13 +5,13 @@ All only move elements and are linear. Sizes are one rank's; ``reshaped_dims.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..propagation.dim_labels import Call, Labeller, Labelling, Shape, dim_index
 from ..propagation.reshaped_dims import Reshaped, reshape
 from ..schema import TORCHS, OpRule
 from ..vocabulary.guards import no_dtype
-from ..vocabulary.labellers import argument, dims_of, kept, listed, moved, wrapped
+from ..vocabulary.labellers import argument, dims_of, kept, listed, moved, shared_in, wrapped
 
 MOVES = "moves elements without mixing them"
 
@@ -32,7 +32,7 @@ def _reshaped(call: Call) -> Labelling | None:
     """``view``, ``reshape``: sizes, or a dtype, which may only make the last dim finer or coarser."""
     if _is_dtype(argument(call, "dtype", "shape", "size")):
         return kept(call, grouped=[call.first.ndim - 1])
-    return _regrouped(call, listed(call, "shape", "size"))
+    return _regrouped(call, listed(call, "shape", "size"), shared_in(call, "shape", "size"))
 
 
 def _is_dtype(value: object) -> bool:
@@ -44,8 +44,8 @@ def _like_other(call: Call) -> Labelling | None:
     return _regrouped(call, list(other.shape)) if isinstance(other, Shape) else None
 
 
-def _regrouped(call: Call, sizes: Sequence[int] | None) -> Labelling | None:
-    found = None if sizes is None else reshape(call.first.shape, sizes)
+def _regrouped(call: Call, sizes: Sequence[int] | None, shared: Collection[int] = ()) -> Labelling | None:
+    found = None if sizes is None else reshape(call.first.shape, sizes, shared)
     if found is None:
         return None
     return moved(call, found.target, found.ndim, found.why, even=found.even, grouped=found.grouped)
@@ -64,7 +64,8 @@ def _unflattened(call: Call) -> Labelling | None:
     ndim = call.first.ndim
     dim = wrapped(call.get("dim", 0), ndim)
     sizes = call.get("sizes", ())
-    split = reshape(call.first.shape[dim : dim + 1], sizes if isinstance(sizes, Sequence) else [sizes])
+    given = sizes if isinstance(sizes, Sequence) else [sizes]
+    split = reshape(call.first.shape[dim : dim + 1], given, shared_in(call, "sizes"))
     return None if split is None else _spliced(call, dim, dim + 1, split)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -96,16 +96,33 @@ class Shape:
         return len(self.shape)
 
 
+NumberPlace = tuple[str, int]
+"""Where a number stands: its parameter, and its place in a list; 0 for a number that is the argument."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call as a labelling sees it: tensors are ``Shape``s.
 
     ``tensors``    the tensor operands in order of appearance.
     ``arguments``  every argument by parameter name; a tensor is its Shape, a list of tensors a list of Shapes.
+    ``shares``     for each mesh axis, the numbers among the arguments that are one n-th of what the program on one
+                   device gives, n being the axis's ranks: by parameter, and place in its list.
+    ``shared``     those of the axis along which labels are asked for; a label may depend on it.
     """
 
     tensors: tuple[Shape, ...]
     arguments: Mapping[str, Any]
+    shares: Mapping[Any, frozenset[NumberPlace]] = field(default_factory=dict)
+    shared: frozenset[NumberPlace] = frozenset()
+
+    def along(self, axis: object) -> Call:
+        """The call as the labels along a mesh axis are made from it."""
+        return replace(self, shared=self.shares[axis]) if axis in self.shares else self
+
+    def is_shared(self, name: str) -> bool:
+        """True if the number called ``name`` is one n-th of the one on one device."""
+        return (name, 0) in self.shared
 
     def get(self, name: str, default: object = None) -> Any:
         """The argument called ``name``; ``default`` if it was not given."""

@@ -76,6 +76,12 @@ class Placer:
         """The call's labels, made when the first sharded axis asks for them."""
         return None if self.rule.labels is None else self.rule.labels(self.call)
 
+    def labelling_along(self, axis: MeshAxis) -> Labelling | None:
+        """The labels along an axis: which dim a count of this rank's counts may show in its numbers only."""
+        if self.rule.labels is None or axis not in self.call.shares:
+            return self.labelling
+        return self.rule.labels(self.call.along(axis))
+
     def place(self, axis: MeshAxis, places: tuple[Placement | Weak, ...]) -> tuple[Placement | Weak, ...] | Refusal:
         """Every result's placement along ``axis``, on which some are V by the local rule, which says ``places``."""
         sharded = [self._sharded(at, axis) for at in self.tensors]
@@ -88,11 +94,12 @@ class Placer:
             return Refusal("SW408", "varying without a sharded dim", tuple(unspecified))
         if self.fit is not Fit.SHARD:
             return self._misfit()
-        if self.labelling is None:
+        labelling = self.labelling_along(axis)
+        if labelling is None:
             return Refusal("SW411", "only a local rule", tuple(at for at in self.tensors if self._is_cut(at, axis)))
         whole = all(one.dim is None for one in sharded)
         if whole and (own := self.scope.own.get(axis)) is not None:
-            self.dims[axis] = (own,) * len(self.labelling.results)
+            self.dims[axis] = (own,) * len(labelling.results)
             self.own.append(axis)
             return places
         if whole or axis in self.scope.own:
@@ -100,7 +107,7 @@ class Placer:
             if self._moves_positions(numbers):
                 return (UNKNOWN,)
             return Refusal("SW408", "a number that differs per rank", tuple(numbers))
-        placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
+        placed = sharded_rule(labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal):
             return Refusal(
                 placed.code,
@@ -140,9 +147,10 @@ class Placer:
         sharded = [self._sharded(at, axis) for at in self.tensors]
         cut = [one.dim for one in sharded if one.placement is V]
         known = bool(cut) and None not in cut
-        if axis in self.scope.local_axes or axis in self.scope.mapped or not known or self.labelling is None:
+        labelling = self.labelling_along(axis)
+        if axis in self.scope.local_axes or axis in self.scope.mapped or not known or labelling is None:
             return False
-        placed = sharded_rule(self.labelling, sharded, partials=self._may_leave_sum(axis))
+        placed = sharded_rule(labelling, sharded, partials=self._may_leave_sum(axis))
         if isinstance(placed, Refusal) or placed.placement is not P or placed.total:
             return False
         return self.fit is Fit.SHARD and self._pending(axis, sharded) is None
@@ -174,12 +182,13 @@ class Placer:
         """A contraction over a sharded dim is pending in every term that has the dim; no other term may be added."""
         cut = {at for at, one in zip(self.tensors, sharded, strict=True) if one.dim is not None}
         givens, _ = givens_along(axis, self.operands, self.types)  # of all operands, or nobody would ask
-        return not_pending(self.rule, givens, cut, self._cut_alike(sharded))
+        return not_pending(self.rule, givens, cut, self._cut_alike(axis, sharded))
 
-    def _cut_alike(self, sharded: Sequence[Sharded]) -> set[int]:
+    def _cut_alike(self, axis: MeshAxis, sharded: Sequence[Sharded]) -> set[int]:
         """Operands of one value everywhere that have the sharded dim: a shard of ones is ones."""
-        assert self.labelling is not None, "a placed call has labels"
-        rows = list(zip(self.tensors, sharded, self.labelling.operands, strict=True))
+        labelling = self.labelling_along(axis)
+        assert labelling is not None, "a placed call has labels"
+        rows = list(zip(self.tensors, sharded, labelling.operands, strict=True))
         label = next(row[one.dim] for _, one, row in rows if one.dim is not None)
         return {at for at, one, row in rows if one.uniform and label in row}
 

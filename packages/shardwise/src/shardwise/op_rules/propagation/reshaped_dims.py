@@ -3,18 +3,20 @@
 Sizes are one rank's; the program scales them, so the question is which dim of the result grows with a sharded dim. Dims
 are lined up by the products of their sizes: each smallest run of dims that becomes a run of dims is a group, and inside
 a group only the outermost dim keeps its shards in one piece: ``(a b) -> ab`` and ``ab -> (a b)`` keep ``a``, and shards
-of ``b`` would interleave. Dims of size 1 stand in the gaps between groups, where a ``-1`` says which one grows.
+of ``b`` would interleave. Dims of size 1 stand in the gaps between groups, where a ``-1`` says which one grows, or a
+size that is known to be this rank's share of the one on one device.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 INTERLEAVES = "merged behind another dim, its shards would interleave"
+INSIDE = "the size that is this rank's share of it is not the outermost: its shards would interleave"
 VANISHES = "its size on this rank is 1, so nobody can tell whether it was dropped or merged into a neighbour"
 AMBIGUOUS = "its size on this rank is 1, and the result has another number of such dims: nobody can tell which it is"
 
@@ -35,8 +37,11 @@ class Reshaped:
     grouped: set[int] = field(default_factory=set)
 
 
-def reshape(shape: Sequence[int], sizes: Sequence[int]) -> Reshaped | None:
-    """How ``shape`` becomes ``sizes``, one of which may be -1; None if nobody can tell."""
+def reshape(shape: Sequence[int], sizes: Sequence[int], shared: Collection[int] = ()) -> Reshaped | None:
+    """How ``shape`` becomes ``sizes``, one of which may be -1; None if nobody can tell.
+
+    ``shared``  the sizes, by place, that grow with the sharded dim: no other dim is what that becomes.
+    """
     before = _countable(shape)
     after = _resolved(before, _countable(sizes))
     groups = None if after is None else _groups(before, after)
@@ -44,9 +49,14 @@ def reshape(shape: Sequence[int], sizes: Sequence[int]) -> Reshaped | None:
         return None
     found = Reshaped(len(sizes))
     free = sizes.index(-1) if -1 in sizes else None
+    free = next(iter(shared)) if len(shared) == 1 else free
+    split: list[int] = []
     for gap, group in groups:
+        if not set(shared).isdisjoint(gap[1]):  # of size 1 here: part of the next dim, or of one split in front of it
+            _lose(found, split)
         _match_ones(found, gap, group, free)
-        _match_group(found, gap, group, free)
+        _match_group(found, gap, group, free, shared)
+        split = group[0][:1]
     return found
 
 
@@ -99,7 +109,7 @@ def _ones(shape: list[int], start: int) -> list[int]:
 
 
 def _match_ones(found: Reshaped, gap: Run, group: Run, free: int | None) -> None:
-    """Dims of size 1: one by one, or all into the -1, which may be the next group's outermost dim."""
+    """Dims of size 1: one by one, or all into what grows, which may be the next group's outermost dim."""
     before, after = gap
     if len(before) == len(after):
         found.target.update(zip(before, after, strict=True))
@@ -109,16 +119,25 @@ def _match_ones(found: Reshaped, gap: Run, group: Run, free: int | None) -> None
         found.why.update(dict.fromkeys(before, AMBIGUOUS if after else VANISHES))
 
 
-def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None) -> None:
-    """The outermost dim stays outermost; a -1 of size 1 in front of the group is what grows with it."""
+def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None, shared: Collection[int]) -> None:
+    """The outermost dim stays outermost; what grows, where it has size 1 and stands in front of the group, is it."""
     before, after = group
     if not before:
         return
     grows = free if free is not None and free in gap[1] and not gap[0] else after[0]
     found.target[before[0]] = grows
     if len(after) > 1 or grows != after[0]:
-        (found.grouped if grows == free else found.even).add(before[0])
+        (found.grouped if grows == free and not shared else found.even).add(before[0])
+    if grows not in shared and not set(shared).isdisjoint(after):
+        _lose(found, before[:1])
     found.why.update(dict.fromkeys(before[1:], INTERLEAVES))
+
+
+def _lose(found: Reshaped, dims: Sequence[int]) -> None:
+    """These become a dim of which the share stands behind another one."""
+    for dim in dims:
+        found.target.pop(dim)
+        found.why[dim] = INSIDE
 
 
 @dataclass(frozen=True, slots=True)

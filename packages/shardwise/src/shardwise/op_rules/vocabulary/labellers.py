@@ -152,3 +152,12 @@ def listed(call: Call, *names: str) -> list[int] | None:
     if not isinstance(value, (list, tuple)) or not all(type(each) is int for each in value):
         return None
     return list(value)
+
+
+def shared_in(call: Call, *names: str) -> list[int]:
+    """The places of the numbers in ``listed`` that are one n-th of those on one device."""
+    value = argument(call, *names)
+    if isinstance(value, (list, tuple)):
+        return [at for name, at in call.shared if value is call.get(name)]
+    plain = [name for name, each in call.arguments.items() if type(each) is int]
+    return [at for at, name in enumerate(plain) if call.is_shared(name)]

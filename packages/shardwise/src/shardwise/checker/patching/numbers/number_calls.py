@@ -39,6 +39,7 @@ from ...state.numbers import (
     number_type,
     plain,
     typed,
+    written_of,
 )
 from ..patches import Patches, Plugin, checking_session
 from .rank_numbers import LIMIT
@@ -106,7 +107,7 @@ def _made(make: type) -> Callable[..., object]:
     def carried(given: object) -> object:
         number = given.number if isinstance(given, RankText) else given
         if number.__class__ in TYPED_NUMBERS:
-            return typed(make(plain(number)), type_of(number), known_by_rank(make, number))
+            return typed(make(plain(number)), type_of(number), known_by_rank(make, number), written_of(number))
         session = checking_session() if isinstance(given, torch.Tensor) else None
         if session is None:
             return make(given)
@@ -141,7 +142,8 @@ def _worked_out(function: Callable[[float], float]) -> Callable[..., object]:
             if function in _KEEPING
             else type.with_scale({axis: None for axis in type.axes if type.exponent(axis) != 0})
         )
-        return typed(function(plain(given)), known, known_by_rank(function, given))
+        written = written_of(given) if function in _KEEPING else None
+        return typed(function(plain(given)), known, known_by_rank(function, given), written)
 
     return carried
 
