@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from torch.nn import functional as F
 import shardwise as spmd
 from shardwise import R, S
 from shardwise.checker import typecheck
+from shardwise.cli.runs.run import CheckOptions, check_program
+from shardwise.host.program import Program as Script
 from shardwise.types.tensor_type import TensorType
 
 from .helpers import operand, refused
@@ -148,3 +151,49 @@ def test_a_count_that_is_not_divided_or_is_elsewhere_is_refused(
         x = operand(written)
         with refused(code):
             program(x, dist.get_world_size())
+
+
+BLOCK = """
+import math
+import torch
+import shardwise as spmd
+from shardwise import S
+from torch.distributed.device_mesh import init_device_mesh
+
+class Block(torch.nn.Module):
+    def __init__(self, tp):
+        super().__init__()
+        self.heads = int(2 / tp)
+        self.norm = torch.nn.GroupNorm(math.floor(4 / tp), 4, affine=False)
+
+    def forward(self, x):
+        q = x.view(x.shape[0], self.heads, 4)
+        kept = q.exp() * torch.ones(x.shape[0], self.heads, 1).mul_(2.0)
+        return self.norm(kept.reshape(x.shape[0], -1)), q
+
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+block = Block(mesh["tp"].size())
+with spmd.set_current_mesh(mesh):
+    y, q = block(spmd.assert_type(torch.randn(3, 4), {"dp": S(0), "tp": S(1)}))
+    spmd.assert_type(y, {"dp": S(0), "tp": S(1)})
+    spmd.assert_type(q, {"dp": S(0), "tp": S(1)})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        ("", "", []),
+        ("math.floor(4 / tp)", "2", [("SW405", 17)]),
+        ("self.heads, 4)", "1, 4)", [("SW401", 16), ("SW131", 24)]),
+    ],
+    ids=["right", "groups of one rank", "heads of one rank"],
+)
+def test_counts_keep_where_they_come_from_in_a_program(
+    tmp_path: Path, before: str, after: str, codes: list[tuple[str, int]]
+) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(BLOCK.replace(before, after) if before else BLOCK)
+    result = check_program(Script(path=str(script)), CheckOptions(4, local=False))
+    found = [(one.code, one.location and one.location.line) for one in result.findings]
+    assert found == codes, [one.headline for one in result.findings]
