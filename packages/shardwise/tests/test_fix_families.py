@@ -323,13 +323,93 @@ def test_a_bias_beside_a_contraction_over_shards_is_made_an_addend(place: str, t
     assert next(iter(search(result, judge, lambda _: None))).checked == ExitCode.CLEAN
 
 
-def test_a_block_of_equal_draws_is_not_advised_where_the_program_seeds_by_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "left"),
+    [
+        ("dist.get_rank()", None),
+        ("7 * dist.get_rank()", None),
+        ("7 + dist.get_rank()", "7"),
+        ("7 + 100 * dist.get_rank() + x.ndim", "7 + x.ndim"),
+    ],
+)
+def test_draws_are_not_said_to_be_alike_under_a_seed_that_is_made_of_the_rank(
+    seed: str, left: str | None, tmp_path: Path
+) -> None:
     path = tmp_path / "program.py"
-    path.write_text(START + "    torch.manual_seed(dist.get_rank())\n    y = nn.functional.dropout(x, 0.5)\n")
-    finding, *_ = Judge(path).check({}).errors
+    path.write_text(START + f"    torch.manual_seed({seed})\n    y = nn.functional.dropout(x, 0.5)\n")
+    judge = Judge(path)
+    finding, *_ = judge.check({}).errors
     assert finding.code == "SW121"
-    assert not finding.fixes
-    assert not any("synchronised_rng" in line for line in finding.help)
+    assert not any(line.startswith("with synchronised_rng") for line in finding.help)
+    assert [fix.choice for fix in finding.fixes] == ([] if left is None else [True])
+    for fix in finding.fixes:
+        line = len(START.splitlines()) + 1
+        assert fix.help.startswith(f'torch.manual_seed({left}) in line {line}, and with synchronised_rng("tp"): ')
+        (edit,) = edits_of([fix]) or ()
+        assert f"    torch.manual_seed({left})\n" in edit.after
+        assert judge.check({str(path): edit.after}).exit_code == ExitCode.CLEAN
+
+
+def test_a_seed_that_differs_along_another_axis_leaves_the_draws_of_this_one_alike(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    seed = "torch.manual_seed(mesh.get_local_rank('dp'))"
+    path.write_text(START + f"    {seed}\n    y = nn.functional.dropout(x, 0.5)\n")
+    finding, *_ = Judge(path).check({}).errors
+    assert (finding.code, finding.axis) == ("SW121", "tp")
+    assert [fix.help for fix in finding.fixes] == [
+        'with synchronised_rng("tp"): if the generators are seeded alike there'
+    ]
+
+
+SPLIT = (
+    "    w = nn.Parameter(torch.randn(4))\n    v = nn.Parameter(torch.randn(2, 4))\n"
+    "    spmd.assert_type(w, {'dp': I, 'tp': I})\n    spmd.assert_type(v, {'dp': I, 'tp': S(0)})\n"
+    "    held = [w, v]\n    h = spmd.convert(w, 'tp', src=I, dst=R)\n"
+    "    spmd.all_reduce((v * h).square().sum(), 'tp', src=V, dst=I).backward()\n"
+)
+CLIP = "    for p in held:\n        p.grad.mul_((1.0 / norm).clamp(max=1.0))\n"
+SQUARES = "    total = 0.0\n    for p in held:\n        total += p.grad.{}\n"
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "    norm = torch.stack([p.grad.norm() for p in held]).norm()\n",
+        "    norm = torch.linalg.vector_norm(torch.stack([p.grad.norm(2) for p in held]))\n",
+        "    norm = torch.norm(torch.stack([torch.norm(p.grad, 2) for p in held]), 2.0)\n",
+        "    norm = torch.sqrt(sum(p.grad.square().sum() for p in held))\n",
+        SQUARES.format("norm() ** 2") + "    norm = total ** 0.5\n",
+        SQUARES.format("square().sum()") + "    norm = total.sqrt()\n",
+    ],
+)
+def test_a_norm_by_hand_of_what_is_split_is_that_of_ours(norm: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(START + SPLIT + norm + CLIP)
+    judge = Judge(path)
+    (finding,) = judge.check({}).errors
+    assert finding.code == "SW609"
+    (fix,) = finding.fixes
+    assert fix.choice
+    (edit,) = edits_of([fix]) or ()
+    assert "    norm = spmd.train.grad_norm(held)\n" in edit.after
+    assert judge.check({str(path): edit.after}).exit_code == ExitCode.CLEAN
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "    norm = torch.stack([p.grad.norm(1) for p in held]).norm(1)\n",
+        "    norm = torch.stack([p.grad.abs().max() for p in held]).max()\n",
+        "    norm = torch.stack([(p.grad * q.detach()).norm() for p in held for q in held]).norm()\n",
+        SQUARES.format("norm() ** 3") + "    norm = total ** (1 / 3)\n",
+        SQUARES.format("norm() ** 2") + "    total += w.grad.norm() ** 2\n    norm = total ** 0.5\n",
+    ],
+)
+def test_what_is_not_seen_to_be_the_norm_of_some_gradients_stays(norm: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(START + SPLIT + norm + CLIP)
+    (finding,) = Judge(path).check({}).errors
+    assert (finding.code, finding.fixes) == ("SW609", ())
 
 
 def test_gradients_that_are_each_ranks_own_mean_are_summed_and_divided(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.fix import Fix
+from shardwise.diagnostics.syntax import source_of
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import axis_text, provenance
 from shardwise.interop.fixes.annotations import said_also, said_of
@@ -16,8 +17,9 @@ from shardwise.interop.fixes.collective_calls import meant_axis, over_axis_where
 from shardwise.interop.fixes.losses import counted_by_all, invariant_instead
 from shardwise.interop.fixes.norms import COUNTED_ONCE, clipped_by_ours
 from shardwise.interop.fixes.pending_sums import added_first, scattered
-from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, seeded_by_rank
+from shardwise.interop.fixes.random_draws import drawn_alike, drawn_from, seeded_alike, seeded_by_rank
 from shardwise.interop.fixes.scales import rescaled
+from shardwise.interop.running import session as sessions
 from shardwise.interop.tensors.tagging import sizes_of, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import axis_argument
@@ -226,21 +228,30 @@ def partial_in_argument(refused: RefusedCall) -> Diagnosis:
 
 
 def unsynchronised_random(refused: RefusedCall) -> Diagnosis:
+    where, axis = refused.located.location, refused.argument
     ways: tuple[str, ...] = (
-        f"with shardwise.rng(seed, synchronised={refused.argument}): a stream that draws alike there",
-        f"with synchronised_rng({refused.argument}): if the generators are seeded alike there",
+        f"with shardwise.rng(seed, synchronised={axis}): a stream that draws alike there",
+        f"with synchronised_rng({axis}): if the generators are seeded alike there",
     )
-    if (seeding := seeded_by_rank()) is not None:
-        stream = f"stream = shardwise.rng(seed, synchronised={refused.argument}) once"
+    session = sessions.this_thread()
+    apart = None if session is None else session.seeded_apart
+    seeding = None if apart and refused.at.axis not in apart else seeded_by_rank()
+    if seeding is None:
+        fixes = drawn_alike(where, axis, ways[1:])
+    else:
+        line, call = seeding[0].line, source_of(seeding[1], seeding[0].file)
+        stream = f"stream = shardwise.rng(seed, synchronised={axis}) once"
+        fixes = seeded_alike(where, axis, seeding)
         ways = (
-            f"{stream}, and with stream: around {refused.op}; {seeding[0]} in line {seeding[1]} seeds each rank apart",
+            f"{stream}, and with stream: around {refused.op}; {call} in line {line} seeds each rank apart",
+            *(fix.help for fix in fixes),
         )
     return Diagnosis(
         "SW121",
         f"{refused.op} draws different random numbers on each rank of {refused.axis} for {refused.first}, "
         "which must be equal there",
         help=() if refused.repairs else ways,
-        fixes=() if refused.repairs else drawn_alike(refused.located.location, refused.argument, ways[1:]),
+        fixes=() if refused.repairs else fixes,
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from shardwise.interop.autograd.gradient_origin import gradient_origin, owner_of
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, report
-from shardwise.interop.fixes.norms import clipped_by_ours
+from shardwise.interop.fixes.norms import clipped_by_ours, norm_by_ours
 from shardwise.interop.running.session import Session
 from shardwise.interop.running.silence import is_running
 from shardwise.interop.tensors.tagging import tag_of, type_of
@@ -49,7 +49,9 @@ def scaled_by_local_norm(
             if located.names[1][1] is None:
                 located.names[1] = ("the norm", None)  # it is a value of torch's own code
             said = local_gradient_norm(names_of([parameter])[0], axes[0])
-            said = replace(said, fixes=clipped_by_ours(located.location, said.help[0]))
+            fixes = clipped_by_ours(located.location, said.help[0])
+            by_hand = () if fixes else norm_by_ours(located.names[1][1])
+            said = replace(said, help=(*(fix.help for fix in by_hand), *said.help), fixes=(*fixes, *by_hand))
             report(session, located, said, axes[0], operands=[located.operand(1, axes[0])])
             return before.with_placements(dict.fromkeys(axes, UNKNOWN))
     return None

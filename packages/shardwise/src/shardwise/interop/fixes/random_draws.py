@@ -14,9 +14,11 @@ from shardwise.mesh.normalize import axis_argument
 
 from .expressions import callee, keyword_of, node_text_is, text_of
 
+_SEEDING = ("manual_seed", "manual_seed_all")
 
-def seeded_by_rank() -> tuple[str, int] | None:
-    """The call, in a file whose functions are running, that seeds generators by a rank's number, and its line.
+
+def seeded_by_rank() -> tuple[SourceLocation, ast.Call] | None:
+    """The call, in a file whose functions are running, that seeds generators by a rank's number, and where it stands.
 
     Then they are not alike.
     """
@@ -29,10 +31,42 @@ def seeded_by_rank() -> tuple[str, int] | None:
     calls = ((file, node) for file in files for node in nodes_in(file) if isinstance(node, ast.Call))
     for file, call in calls:
         here = SourceLocation(file, call.lineno)
-        seeds = callee(here, call) in ("manual_seed", "manual_seed_all")
-        if seeds and any("rank" in text_of(here, one).lower() for one in call.args):
-            return text_of(here, call), call.lineno
+        if callee(here, call) in _SEEDING and any(_says_rank(here, one) for one in call.args):
+            return location_in(here, call), call
     return None
+
+
+def seeded_alike(
+    location: SourceLocation | None, axis: str, seeding: tuple[SourceLocation, ast.Call]
+) -> tuple[Fix, ...]:
+    """The rank's number left out of the seed, and the draw in a block that says that the generators are then alike.
+
+    None where the seed is more than a sum in which the number is a term, as ``seed + 100 * rank`` is. What else is
+    drawn with this seed is alike then as well, so it is for the author to say.
+    """
+    where, call = seeding
+    kept = _without_rank(where, call.args[0]) if len(call.args) == 1 and not call.keywords else None
+    if location is None or kept is None:
+        return ()
+    made = f"{text_of(where, call.func)}({kept})"
+    block = f"synchronised_rng({axis})"
+    help = f"{made} in line {where.line}, and with {block}: around the draw, if pieces drawn later may be alike"
+    edits = Rewrite(location_in(where, call.args[0]), kept), Within(location, f"spmd.{block}")
+    return (Fix(help, edits, choice=True),)
+
+
+def _without_rank(location: SourceLocation, seed: ast.expr) -> str | None:
+    """What is left of a seed without the terms that are made of a rank's number; None if there is no other term."""
+    if not _says_rank(location, seed):
+        return text_of(location, seed)
+    if not isinstance(seed, ast.BinOp) or not isinstance(seed.op, ast.Add):
+        return None
+    left, right = _without_rank(location, seed.left), _without_rank(location, seed.right)
+    return left if right is None else right if left is None else f"{left} + {right}"
+
+
+def _says_rank(location: SourceLocation, node: ast.expr) -> bool:
+    return "rank" in text_of(location, node).lower()
 
 
 def drawn_alike(location: SourceLocation | None, axis: str, helps: Sequence[str]) -> tuple[Fix, ...]:
