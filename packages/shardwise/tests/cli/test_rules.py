@@ -49,7 +49,26 @@ def test_a_page_shows_law_dims_placements_gradients_and_two_ranks(name):
     assert "  linear     input weight + bias\n" in text
     assert "  S(0)   R       R     ->  S(0)    S(0)              S(0)     P         P\n" in text
     assert "  S(2)   S(1)    R     ->  refused, SW113: bias would be added once per rank\n" in text
+    assert "  S(2)   S(1)    P     ->  P       R                 S(2)     S(1)      R\n" in text
     assert "  linear  [2, 6, 6]         [2, 6, 6]         [4, 6, 6], pieces along dim 0\n" in text
+
+
+def test_the_source_is_the_spelling_that_is_asked_for_where_the_rule_names_its_own():
+    assert [
+        line.split() for name in ("conv2d", "linear") for line in rules(name).stdout.splitlines() if "source" in line
+    ] == [
+        ["source", "torch.conv2d"],
+        ["source", "torch.nn.functional.linear:", "input", "@", "weight.T", "+", "bias"],
+    ]
+
+
+def test_columns_of_costs_are_as_wide_as_their_cells():
+    name = "scaled_dot_product_attention"
+    costs = rules(name).stdout.partition("cost over")[2].partition("in torch")[0].splitlines()[1:]
+    starts = {
+        line.index(what) for line in costs for what in ("left to be", "nothing", "d key", "result") if what in line
+    }
+    assert len(starts) == 1
 
 
 def test_a_page_shows_laws_and_placements_of_each_result():

@@ -12,12 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.style import Style
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import shardwise
 from shardwise.diagnostics.errors import SpmdValueError
+from shardwise.diagnostics.printing.paint import STYLES
 from shardwise.drawing.drawing import Drawing
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
@@ -190,3 +192,28 @@ def test_a_mesh_of_jax_is_drawn_with_the_ids_of_its_devices_as_ranks():
 def test_a_device_mesh_is_drawn(device_mesh):
     assert str(draw(device_mesh)).startswith("mesh dp=2, tp=4: 8 ranks")
     assert "1 = 5" in str(draw("f32[4@tp] {dp: R}", mesh=device_mesh))
+
+
+PALETTES = {
+    "xterm": "000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5 "
+    "7f7f7f ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff",
+    "VGA": "000000 aa0000 00aa00 aa5500 0000aa aa00aa 00aaaa aaaaaa "
+    "555555 ff5555 55ff55 ffff55 5555ff ff55ff 55ffff ffffff",
+    "Windows": "000000 800000 008000 808000 000080 800080 008080 c0c0c0 "
+    "808080 ff0000 00ff00 ffff00 0000ff ff00ff 00ffff ffffff",
+}
+
+
+@pytest.mark.parametrize("palette", PALETTES.values(), ids=PALETTES)
+def test_cells_can_be_read_in_the_colours_of_a_terminal(palette):
+    """WCAG 2 asks for 3 of large text and for 4.5 of small."""
+
+    def luminance(number):
+        parts = (value / 255 for value in bytes.fromhex(palette.split()[number]))
+        linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+        return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    for tone in range(6):
+        style = Style.parse(STYLES[f"tone {tone}"])
+        dark, light = sorted(luminance(color.number) for color in (style.color, style.bgcolor))
+        assert (light + 0.05) / (dark + 0.05) >= 4, (tone, str(style))

@@ -74,7 +74,8 @@ def _as_asked(rule: OpRule, names: Sequence[str]) -> OpRule:
     """The rule under the spelling that is asked for: its page has a call of that one."""
     every = (rule.op, *rule.spellings)
     asked = next((name for name in names if name in every), rule.op)
-    return replace(rule, op=asked, spellings=tuple(one for one in every if one != asked))
+    source = f"torch.{asked}" if rule.source == f"torch.{rule.op}" else rule.source
+    return replace(rule, op=asked, source=source, spellings=tuple(one for one in every if one != asked))
 
 
 def _last(name: str) -> str:

@@ -121,7 +121,7 @@ def call_sections(rule: OpRule, example: Example | None, recorded: RecordedCall 
 
 def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) -> str:
     """What the placements leave pending, forward and backward, and what its all-reduce costs a rank."""
-    rows = [("  ".join(example.names), "left to be summed", f"received by a rank, {DTYPE}")]
+    rows = [(*example.names, "left to be summed", f"received by a rank, {DTYPE}")]
     for line in lines:
         if line.refused:
             continue
@@ -132,10 +132,10 @@ def _costs(example: Example, lines: Sequence[RuleLine], recorded: RecordedCall) 
         for name, shape, place in zip(example.names, example.shapes, line.operands, strict=True):
             if place.backward_type() is P and name in recorded.gradients:
                 owed.append((f"d {name}", list(shape)))
-        told = "  ".join(repr(place).ljust(len(name)) for place, name in zip(line.operands, example.names, strict=True))
+        told = [repr(place) for place in line.operands]
         for name, sizes in owed or [("nothing", [])]:
-            rows.append((told, name, _received(sizes) if owed else ""))
-            told = ""
+            rows.append((*told, name, _received(sizes) if owed else ""))
+            told = [""] * len(told)
     told_rows = (f"  {row}" for row in columns(rows))
     return "\n".join([f"cost over {RANKS} ranks: the call itself moves nothing", *told_rows])
 

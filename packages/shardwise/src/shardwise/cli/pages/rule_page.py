@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardwise.diagnostics.printing.printable import columns
-from shardwise.op_rules.propagation.dim_labels import Call, Fate, Labelling, Shape
+from shardwise.op_rules.propagation.dim_labels import Call, Labelling, Shape
 from shardwise.op_rules.propagation.local import Given, Refusal, local_rules
 from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded_rule
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
+from .dim_fates import FATES
 from .example_calls import call_of
 from .joining_page import joining
 
@@ -36,17 +37,6 @@ ARGUMENTS = {
 _EACH = {
     Each.APART: "one per tensor, each as if alone",
     Each.SHAPED: "one per tensor, in a shape that follows from all",
-}
-_FATES = {
-    Fate.SUM: "summed, so shards give a pending sum",
-    Fate.TOTAL: "the result is a sum over it, so shards give a pending sum",
-    Fate.MEAN: "averaged, and a shard has the mean of its own elements only",
-    Fate.MAXIMUM: "reduced to its largest element, so shards give a pending maximum",
-    Fate.MINIMUM: "reduced to its smallest element, so shards give a pending minimum",
-    Fate.NORM: "the root of the sum of its squares, so shards give a pending norm",
-    Fate.EXTREMUM: "reduced as a whole, which no shard can do alone",
-    Fate.OPAQUE: "needed whole: no shard can do its part alone",
-    Fate.POSITION: "kept, but values depend on the position along it, which a shard does not know",
 }
 _MOST = 4
 NO_GRADIENT = "-"
@@ -236,7 +226,10 @@ def _parameter(rule: OpRule, name: str) -> str:
 
 
 def placements(rule: OpRule, example: Example) -> Iterator[RuleLine]:
-    """Every label sharded in all operands that have it, then every set of operands that may be pending sums."""
+    """Every label sharded in all operands that have it, then every set of operands that may be pending sums.
+
+    Where a whole term would be added once per rank, the line after that has it as the pending sum that may be added.
+    """
     everyone = range(len(example.names))
     for label in example.sizes:
         dims = [own.index(label) if label in own else None for own in example.labelling.operands]
@@ -246,8 +239,11 @@ def placements(rule: OpRule, example: Example) -> Iterator[RuleLine]:
         if isinstance(placed, Refusal):
             yield RuleLine(operands, refused=f"{placed.code}: {placed.reason}")
         elif placed.placement is P:
-            reason = "" if placed.total else _not_pending(rule, example, operands)
-            yield RuleLine(operands, refused=reason) if reason else RuleLine(operands, _pending(example))
+            if (found := None if placed.total else _not_pending(rule, example, operands)) is not None:
+                yield RuleLine(operands, refused=_reason(example, found))
+                operands = tuple(P if found.others and at in found.culprits else one for at, one in enumerate(operands))
+            if placed.total or _not_pending(rule, example, operands) is None:
+                yield RuleLine(operands, _pending(example))
         else:
             yield RuleLine(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))
     for size in range(1, len(example.names) + 1):
@@ -262,14 +258,17 @@ def _pending(example: Example) -> Places:
     return tuple(P for _ in example.labelling.results or ((),))
 
 
-def _not_pending(rule: OpRule, example: Example, operands: Places) -> str:
-    """Why a sum over the shards does not pass through the operator; empty if it does."""
+def _not_pending(rule: OpRule, example: Example, operands: Places) -> Refusal | None:
+    """Why a sum over the shards does not pass through the operator; None if it does."""
     cut = [at for at, place in enumerate(operands) if isinstance(place, Shard)]
-    found = not_pending(rule, [Given(_parameter(rule, name), R) for name in example.names], cut)
-    if found is None:
-        return ""
-    whole = example.names[found.culprits[0]]
-    return f"{found.code}: {f'{whole} would be added once per rank' if found.others else found.reason}"
+    places = (P if place is P else R for place in operands)
+    named = zip(example.names, places, strict=True)
+    return not_pending(rule, [Given(_parameter(rule, name), place) for name, place in named], cut)
+
+
+def _reason(example: Example, found: Refusal) -> str:
+    whole = f"{example.names[found.culprits[0]]} would be added once per rank"
+    return f"{found.code}: {whole if found.others else found.reason}"
 
 
 def _locally(rule: OpRule, example: Example, places: Sequence[PerMeshAxisSpmdType]) -> Places:
@@ -296,7 +295,7 @@ def _dims(example: Example) -> str:
         f"  {'result':<{width}}{_list(example.result_sizes(number)):<18}{_words(dims)}"
         for number, dims in enumerate(example.labelling.results)
     ]
-    lines += [f"  {label}: {_FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
+    lines += [f"  {label}: {FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
     lengths = {"shards of one length, or even=True": example.labelling.even}
     lengths["shards of whole groups"] = example.labelling.grouped
     for need, labels in lengths.items():

@@ -20,9 +20,9 @@ STYLES = {
     "tone 0": "black on cyan",
     "tone 1": "black on yellow",
     "tone 2": "black on green",
-    "tone 3": "black on magenta",
-    "tone 4": "white on blue",
-    "tone 5": "white on red",
+    "tone 3": "black on bright_magenta",
+    "tone 4": "bright_white on blue",
+    "tone 5": "bright_white on red",
 }
 
 
@@ -32,7 +32,7 @@ def plain(lines: Iterable[Line]) -> str:
 
 
 def coloured(lines: Iterable[Line]) -> str:
-    """The text with ANSI escapes in the eight colours that every terminal has."""
+    """The text with ANSI escapes in the sixteen colours that every terminal has."""
     from rich.color import ColorSystem
     from rich.style import Style
 

@@ -76,12 +76,12 @@ def _under_root(location: SourceLocation, made: ast.expr) -> ast.expr | None:
 
 def _added_up(location: SourceLocation, total: str) -> str | None:
     """What a loop goes through that adds something of each gradient to a variable; None if several do."""
-    found = set()
+    found: set[str | None] = set()
     for node in nodes_in(location.file):
         if isinstance(node, ast.AugAssign) and text_of(location, node.target) == total:
             names = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
             here = location_in(location, node)
-            loops = [
+            loops: list[str | None] = [
                 text_of(location, over)
                 for name in names
                 if _has_gradient(location, node.value, name) and (over := loop_over(here, name)) is not None
