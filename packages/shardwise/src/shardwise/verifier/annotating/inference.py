@@ -91,48 +91,76 @@ def inferred_types(ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, 
     ``ranks``  what every rank recorded, in rank order, with layouts; ``alone`` the same of one rank.
     ``mesh``   sizes of the axes, outermost first.
     """
-    grid = Grid.of(mesh)
-    runs = [_Values(run) for run in ranks]
-    one = _Values(alone)
-    entries = [{entry.key: entry for entry in run.entries} for run in (*ranks, alone)]
-    batches = MicroBatches(entries[:-1], entries[-1], [run.steps for run in (*ranks, alone)])
-    aligned = {kind: Alignment(grid, [run.of(kind) for run in runs], one.of(kind)) for kind in KINDS[:2]}
-    apart = trained_apart(entries[:-1], aligned["parameter"]) | copies_apart(entries[:-1], entries[-1])
-    if not any(run.talking_steps for run in ranks):
-        apart |= averaged_steps(entries[:-1], entries[-1], aligned["parameter"])
-    cut = False  # an input before was a part of that of one rank, in the same call: micro-batches are the same
-    for kind, name in dict.fromkeys(which for run in runs for which in run.named(KINDS)):
-        pieces = {rank: value for rank, run in enumerate(runs) if (value := run.of(kind).get(name)) is not None}
-        whole = one.of(kind).get(name)
+    yield from _Inferring(ranks, alone, mesh).types()
+
+
+class _Inferring:
+    """The runs side by side, and what is known of them as a whole."""
+
+    def __init__(self, ranks: Sequence[RankRun], alone: RankRun, mesh: Mapping[str, int]) -> None:
+        self._grid = Grid.of(mesh)
+        self._runs, self._one = [_Values(run) for run in ranks], _Values(alone)
+        *entries, there = [{entry.key: entry for entry in run.entries} for run in (*ranks, alone)]
+        self._batches = MicroBatches(entries, there, [run.steps for run in (*ranks, alone)])
+        self._aligned = {
+            kind: Alignment(self._grid, [run.of(kind) for run in self._runs], self._one.of(kind)) for kind in KINDS[:2]
+        }
+        parameters = self._aligned["parameter"]
+        self._apart = trained_apart(entries, parameters) | copies_apart(entries, there)
+        if not any(run.talking_steps for run in ranks):
+            self._apart |= averaged_steps(entries, there, parameters)
+        self._cut = False
+        """An input before was a part of that of one rank, in the same call: micro-batches are the same."""
+
+    def types(self) -> Iterator[InferredType]:
+        for kind, name in dict.fromkeys(which for run in self._runs for which in run.named(KINDS)):
+            pieces = {rank: x for rank, run in enumerate(self._runs) if (x := run.of(kind).get(name)) is not None}
+            whole, shape = self._one.of(kind).get(name), pieces[min(pieces)].shape
+            found = self._layouts_of(kind, name, pieces, whole)
+            if kind == "input":
+                self._cut |= any(step.way is not Way.EQUAL for *_, ways in found for step in ways[0].steps)
+            if found:
+                yield from (self._type(kind, name, pieces, *one) for one in found)
+            elif kind == "input" and self._batches.explain(self._runs[min(pieces)].key(kind, name)):
+                one_by_one = self._cut and whole is not None and whole.shape == shape
+                yield _dealt_out(name, pieces, self._grid, one_by_one=one_by_one)
+            elif kind != "module" or not self._batches.regrouped:  # else of other samples than on one rank
+                yield InferredType(kind, name, tuple(pieces), name, tuple(shape), None, {})
+
+    def _layouts_of(
+        self, kind: str, name: str, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor | None
+    ) -> list[tuple[tuple[int, ...], str, tuple[ObservedLayout, ...]]]:
+        """Which ranks hold it, what it is called on one rank, and the layouts that are true of the values."""
         if kind in ("input", "module"):
-            layouts = () if whole is None else tuple(_layouts(pieces, grid, whole))
-            found = [(tuple(pieces), name, layouts)] if layouts else []
-        else:
-            found = [(one.ranks, one.name, one.layouts) for one in aligned[kind].of(name)]
-            if any(step.axis not in grid.axes.values() for *_, layouts in found for step in layouts[0].steps):
-                found = []  # copies on some ranks of an axis: no type along that axis says so
+            layouts = () if whole is None else tuple(_layouts(pieces, self._grid, whole))
+            return [(tuple(pieces), name, layouts)] if layouts else []
+        found = [(one.ranks, one.name, one.layouts) for one in self._aligned[kind].of(name)]
+        axes = self._grid.axes.values()
+        # Of copies on some ranks of an axis no type along that axis says so.
+        of_parts = any(step.axis not in axes for *_, layouts in found for step in layouts[0].steps)
+        return [] if of_parts else found
+
+    def _type(
+        self,
+        kind: str,
+        name: str,
+        pieces: Mapping[int, torch.Tensor],
+        having: tuple[int, ...],
+        there: str,
+        layouts: tuple[ObservedLayout, ...],
+    ) -> InferredType:
+        raw = {rank: self._runs[rank].computed(name) for rank in having}
+        ways = _gradient_ways(raw, self._grid, self._one.computed(there), layouts[0])
         shape = tuple(pieces[min(pieces)].shape)
-        cut |= kind == "input" and any(step.way is not Way.EQUAL for *_, ways in found for step in ways[0].steps)
-        if kind == "input" and not found and batches.explain(runs[min(pieces)].key(kind, name)):
-            yield _dealt_out(name, pieces, grid, one_by_one=cut and whole is not None and shape == tuple(whole.shape))
-            continue
-        if kind == "module" and not found and batches.regrouped:
-            continue  # of other samples than on one rank
-        if not found:
-            yield InferredType(kind, name, tuple(pieces), name, shape, None, {})
-        for having, there, layouts in found:
-            raw = {rank: runs[rank].computed(name) for rank in having}
-            ways = _gradient_ways(raw, grid, one.computed(there), layouts[0])
-            told = _described(kind, name, having, there, shape, layouts, ways, grid)
-            if kind == "parameter" and name in apart:
-                told = _varying(told, layouts[0], grid)
-            elif kind == "parameter" and any(step.way is Way.EQUAL for step in layouts[0].steps):
-                told = replace(
-                    told, kept_out=_OWNED if _is_owned([runs[rank].gradient(name) for rank in having]) else ""
-                )
-            if kind == "buffer" and not any(value.any() for value in pieces.values()):
-                told = replace(told, kept_out=_ZEROS)
-            yield told
+        told = _described(kind, name, having, there, shape, layouts, ways, self._grid)
+        if kind == "parameter" and name in self._apart:
+            return _varying(told, layouts[0], self._grid)
+        if kind == "parameter" and any(step.way is Way.EQUAL for step in layouts[0].steps):
+            owned = _is_owned([self._runs[rank].gradient(name) for rank in having])
+            return replace(told, kept_out=_OWNED if owned else "")
+        if kind == "buffer" and not any(value.any() for value in pieces.values()):
+            return replace(told, kept_out=_ZEROS)
+        return told
 
 
 def _dealt_out(name: str, pieces: Mapping[int, torch.Tensor], grid: Grid, *, one_by_one: bool) -> InferredType:
