@@ -527,3 +527,19 @@ def test_what_is_as_long_as_a_piece_and_said_to_be_whole_is_to_be_made_whole(tmp
         "SW402",
         ['make angles.cos() for all ranks\' elements, and convert(angles.cos(), "tp", src=R, dst=S(0)) for the piece'],
     )
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_is_advised_where_axes_to_be_flattened_differ_gives_them_one_type(local: bool, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    h = "    h = spmd.assert_type(torch.randn(4, 4), {'dp': S(0), 'tp': R})\n"
+    made = "    y = spmd.reinterpret_mesh({}, init_device_mesh('cpu', (4,), mesh_dim_names=('ep',)))\n"
+    path.write_text(START + h + made.format("h"))
+    judge = Judge(path, local=local)
+    (finding,) = judge.check({}).errors
+    assert finding.code == "SW133"
+    assert finding.location is not None
+    assert finding.location.line == len(START.splitlines()) + 2
+    assert [line.partition(" before")[0] for line in finding.help] == ["convert to S(i) over tp", "all_gather over dp"]
+    for followed in ("spmd.convert(h, 'tp', src=R, dst=S(0))", "spmd.all_gather(h, 'dp', src=S(0), dst=R)"):
+        assert judge.check({str(path): START + h + made.format(followed)}).exit_code == ExitCode.CLEAN

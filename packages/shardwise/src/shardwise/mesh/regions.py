@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.types.placement import UNKNOWN, Placement
+from shardwise.types.placement import UNKNOWN, I, Placement, R
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, spec_of
 from shardwise.types.tensor_type import Exponent, TensorType
 
@@ -194,8 +194,21 @@ def _uniform(type: TensorType, group: Group) -> Placement:
             f"{_listed(group.source)} would have to be flattened to become {_listed(group.destination)}, but their "
             f"types differ: {types}",
             code="SW133",
+            help=_made_alike(type, group),
         )
     return next(iter(places))
+
+
+def _made_alike(type: TensorType, group: Group) -> tuple[str, ...]:
+    """What gives all axes of the group one type: whole along all of them, or a piece along all of them."""
+    cut = [axis for axis in group.source if type.is_varying(axis)]
+    whole = [axis for axis in group.source if type.get(axis) in (R, I)]
+    if len(cut) + len(whole) < len(group.source) or not cut or not whole:
+        return ()
+    return (
+        f"convert to S(i) over {_listed(tuple(whole))} before it, if each rank is to have a piece",
+        f"all_gather over {_listed(tuple(cut))} before it, if each rank is to have the whole",
+    )
 
 
 def _compare(moved: TensorType, wanted: Mapping[MeshAxis, Placement]) -> None:
