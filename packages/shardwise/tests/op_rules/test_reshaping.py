@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shardwise.op_rules.propagation.reshaped_dims import reshape
+from shardwise.op_rules.propagation.reshaped_dims import INSIDE, reshape
 from shardwise.oracle.sharded_types import Truth
 from shardwise.types.placement import Shard
 
@@ -57,6 +57,29 @@ def test_a_dim_is_kept_exactly_where_its_shards_stay_in_one_piece(
         assert holds(before, dim, after, found.target[dim])
     elif before[dim] > 1:  # one element may be anywhere, and is refused for that
         assert not any(holds(before, dim, after, to) for to in range(len(after)))
+
+
+@settings(max_examples=150)
+@given(FACTORS, CUTS, CUTS, PLACES, st.sets(PLACES, max_size=3), st.randoms(use_true_random=False))
+def test_a_dim_becomes_a_share_only_where_its_shards_stay_in_one_piece(
+    factors: list[int], cuts: list[bool], others: list[bool], dim: int, shared: set[int], random: object
+) -> None:
+    before = grouped(factors, cuts)
+    shuffled = list(factors)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    after = grouped(shuffled, others)
+    assume(dim < len(before) and shared <= set(range(len(after))))
+    found = reshape(before, after, shared)
+    assert found is not None
+    assert set(found.target) | set(found.why) == set(range(len(before)))
+    if found.target.get(dim) in shared:
+        assert holds(before, dim, after, found.target[dim])
+
+
+def test_a_dim_that_would_be_split_by_two_shares_becomes_none() -> None:
+    found = reshape((6,), (3, 2, 1), {1, 2})
+    assert found is not None
+    assert (found.target, found.why) == ({}, {0: INSIDE})
 
 
 def test_sizes_that_do_not_fit_are_nobodys() -> None:

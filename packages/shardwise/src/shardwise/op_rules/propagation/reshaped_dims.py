@@ -136,7 +136,7 @@ def _match_group(found: Reshaped, gap: Run, group: Run, free: int | None, shared
 def _lose(found: Reshaped, dims: Sequence[int]) -> None:
     """These become a dim of which the share stands behind another one."""
     for dim in dims:
-        found.target.pop(dim)
+        found.target.pop(dim, None)
         found.why[dim] = INSIDE
 
 
