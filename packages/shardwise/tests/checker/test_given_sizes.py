@@ -139,3 +139,19 @@ def test_random_numbers_in_the_sizes_of_a_shard_are_each_ranks_own(tp_mesh: Any)
         for noise in (torch.randn(x.shape), torch.rand(x.shape[0], 3), torch.randint(0, 9, (x.shape[0],))):
             assert "4@tp" in str(spmd.typeof(noise))
         assert str(spmd.typeof(x + 0.1 * torch.randn(x.shape))) == "f32[4@tp, 3]"
+
+
+@pytest.mark.parametrize("rows", [lambda x: x.shape[0], lambda x: 8 // dist.get_world_size()], ids=["read", "written"])
+def test_pieces_that_a_stream_makes_alike_are_no_pieces_of_one_tensor(
+    tp_mesh: Any, rows: Callable[[Tensor], int]
+) -> None:
+    with typecheck(local=False):
+        x = operand("f32[2@tp, 4]")
+        drawn = torch.randn(rows(x), 4, generator=spmd.rng(1, synchronised="tp").generator())
+        assert str(spmd.typeof(drawn)) == "f32[2, 4] {tp: R}"
+        with pytest.raises(SpmdTypeError) as refused:
+            spmd.assert_type(drawn, {"tp": S(0)})
+    assert refused.value.code == "SW130"
+    assert refused.value.finding is not None
+    assert refused.value.finding.location is not None
+    assert refused.value.finding.location.file == __file__

@@ -133,6 +133,9 @@ def _numbers(draws: _Draws, sizes: Sequence[object]) -> Outcome:
     if mesh is None or not mesh.axes:
         return Outcome(UNTYPED, checked=False)
     type = cut_like_sizes(TensorType.of(dict.fromkeys(mesh.axes, R)), sizes)
+    if any(type.is_varying(axis) for axis in draws.meant if axis in type):
+        # Pieces that a stream was asked to make alike are no pieces of one tensor.
+        type = TensorType.of(dict.fromkeys(mesh.axes, R))
     known = all(axis in (draws.equal if type.is_equal(axis) else mesh.axes - draws.meant) for axis in type.axes)
     return Outcome(type if known else UNTYPED, checked=False)
 
