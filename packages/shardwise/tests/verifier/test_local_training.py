@@ -124,7 +124,8 @@ def test_steps_of_their_own_are_right_if_they_come_to_what_one_rank_has(ends, ap
     runs = [{k: replace(v, digest=str(v.value).encode()) for k, v in one.items()} for one in runs]
     copies = AlignedParameter((0, 1), "weight", (ObservedLayout(()),))
     alignment: Any = SimpleNamespace(of=lambda name: [copies])
-    assert averaged_steps(runs, run(2.0, 0.8), alignment) == ({"weight"} if apart else set())
+    assert averaged_steps(runs, run(2.0, 0.8), alignment, talking=False) == ({"weight"} if apart else set())
+    assert averaged_steps(runs, run(2.0, 0.8), alignment, talking=True) == set()
 
 
 @pytest.mark.parametrize(

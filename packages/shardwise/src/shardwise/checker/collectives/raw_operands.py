@@ -131,15 +131,14 @@ class _Operand:
             return type
         pending = not place.is_extremum and place.reduction is not NORM and place.is_pending_sum(name)
         if self.sums and not pending:
-            count = 0 if session.collector is None else session.collector.count
-            owner = owner_of(tensor)
+            owner, told = owner_of(tensor), 0 if session.collector is None else session.collector.count
             if owner is not None and is_told(session, owner, one):
                 return type
-            waits = owner is not None and not self.within and may_be_divided(session, type, one)
-            if gradient_sum_not_owed(session, name, one, tensor, type, self.within, forgets=not waits):
-                if owner is None or session.collector is None or not waits:
+            waiting = None if self.within or not may_be_divided(session, type, one) else owner
+            if gradient_sum_not_owed(session, name, one, tensor, type, self.within, forgets=waiting is None):
+                if waiting is None:
                     return None
-                stands_unless_divided(session, owner, one, session.collector.added_since(count))
+                stands_unless_divided(session, waiting, one, told)
                 return before_sum(type, one)
         finished = repr(place) in _extrema(exchange, tensor)
         if finished and tensor.requires_grad:

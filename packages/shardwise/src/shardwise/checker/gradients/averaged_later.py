@@ -6,11 +6,8 @@ divide them in another, so the scale with which a gradient enters the optimizer 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from shardwise.diagnostics.finding import Finding
 from shardwise.interop.autograd.gradients import gradient_type
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import TensorType
@@ -23,11 +20,12 @@ def may_be_divided(session: CheckSession, type: TensorType, axis: MeshAxis) -> b
     return session.collector is not None and not session.strict and type.is_equal(axis)
 
 
-def stands_unless_divided(
-    session: CheckSession, parameter: torch.Tensor, axis: MeshAxis, findings: Sequence[Finding]
-) -> None:
-    """``findings`` say that the gradient of ``parameter`` is summed over ``axis``, and owes no sum."""
-    session.sums_not_owed.append((parameter, axis, findings))
+def stands_unless_divided(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis, told: int) -> None:
+    """What is found since ``told`` findings says that the gradient of ``parameter`` is summed over ``axis``, and owes
+    no sum. Asked where ``may_be_divided``.
+    """
+    assert session.collector is not None
+    session.sums_not_owed.append((parameter, axis, session.collector.added_since(told)))
 
 
 def is_told(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -> bool:

@@ -95,7 +95,7 @@ class FirstCalls:
             if not judged[2].refusals:  # their type is no part of a key
                 key, (operands, values, outcome, blocked) = None, judged
         beside = scale_lost.beside_ranks(session, operands, outcome)
-        joined = scale_lost.axes_joined(session, op.rule, operands, values, outcome)
+        joined = scale_lost.axes_joined(session, op.rule, operands, outcome)
         if beside or joined:
             key = None  # each line that does it is listed
         # What a call of these operators does is told by more than the types of its operands.

@@ -63,7 +63,7 @@ def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, 
 
 
 def axes_joined(
-    session: CheckSession, rule: OpRule, operands: Sequence[Bound], values: Sequence[object], outcome: Outcome
+    session: CheckSession, rule: OpRule, operands: Sequence[Bound], outcome: Outcome
 ) -> tuple[MeshAxis, ...]:
     """The axes along which the call adds a term of unknown scale that has a gradient to others: the sum has theirs.
 

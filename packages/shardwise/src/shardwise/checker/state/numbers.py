@@ -186,8 +186,7 @@ def typed(value: object, type: TensorType, by_rank: ByRank | None = None, writte
 
 def type_here(number: Any) -> TensorType:
     """The type of a typed number as the current mesh says it; untyped where that cannot say it."""
-    mesh = current_entry()
-    return _said(type_of(number), number.by_rank, None if mesh is None else mesh.axes)
+    return _here(type_of(number), number.by_rank)
 
 
 def shared_along(number: object) -> frozenset[MeshAxis]:
@@ -202,9 +201,12 @@ def written_of(number: object) -> TensorType | None:
 
 
 def _written_here(number: object) -> TensorType:
+    return _here(written_of(number) or type_of(number), getattr(number, "by_rank", None))
+
+
+def _here(type: TensorType, by_rank: ByRank | None) -> TensorType:
     mesh = current_entry()
-    axes, by_rank = None if mesh is None else mesh.axes, getattr(number, "by_rank", None)
-    return _said(written_of(number) or type_of(number), by_rank, axes)
+    return _said(type, by_rank, None if mesh is None else mesh.axes)
 
 
 def key_of_number(number: Any) -> tuple[object, ...]:

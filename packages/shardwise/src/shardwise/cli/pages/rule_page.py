@@ -239,10 +239,12 @@ def placements(rule: OpRule, example: Example) -> Iterator[RuleLine]:
         if isinstance(placed, Refusal):
             yield RuleLine(operands, refused=f"{placed.code}: {placed.reason}")
         elif placed.placement is P:
-            if (found := None if placed.total else _not_pending(rule, example, operands)) is not None:
+            found = None if placed.total else _not_pending(rule, example, operands)
+            if found is not None:
                 yield RuleLine(operands, refused=_reason(example, found))
                 operands = tuple(P if found.others and at in found.culprits else one for at, one in enumerate(operands))
-            if placed.total or _not_pending(rule, example, operands) is None:
+                found = _not_pending(rule, example, operands)
+            if found is None:
                 yield RuleLine(operands, _pending(example))
         else:
             yield RuleLine(operands, tuple(R if dim is None else Shard(dim) for dim in placed.dims))

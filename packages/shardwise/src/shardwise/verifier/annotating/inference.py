@@ -106,9 +106,9 @@ class _Inferring:
             kind: Alignment(self._grid, [run.of(kind) for run in self._runs], self._one.of(kind)) for kind in KINDS[:2]
         }
         parameters = self._aligned["parameter"]
+        talking = any(run.talking_steps for run in ranks)
         self._apart = trained_apart(entries, parameters) | copies_apart(entries, there)
-        if not any(run.talking_steps for run in ranks):
-            self._apart |= averaged_steps(entries, there, parameters)
+        self._apart |= averaged_steps(entries, there, parameters, talking=talking)
         self._cut = False
         """An input before was a part of that of one rank, in the same call: micro-batches are the same."""
 

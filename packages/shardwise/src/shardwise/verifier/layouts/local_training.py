@@ -54,9 +54,14 @@ def trained_apart(ranks: Sequence[Entries], alignment: Alignment) -> frozenset[s
     )
 
 
-def averaged_steps(ranks: Sequence[Entries], alone: Entries, alignment: Alignment) -> frozenset[str]:
+def averaged_steps(ranks: Sequence[Entries], alone: Entries, alignment: Alignment, *, talking: bool) -> frozenset[str]:
     """The names of parameters whose gradients differ on the ranks that hold them, and that are equal after every step:
-    what these steps together come to is what one rank has."""
+    what these steps together come to is what one rank has.
+
+    ``talking``  an optimizer's step issues collectives, which may sum what enters it: then no step is a rank's own.
+    """
+    if talking:
+        return frozenset()
     names = {key.name for key in alone if key.kind == "trained"}
     return frozenset(
         name

@@ -78,7 +78,7 @@ class ObservedParameters:
     @functools.cached_property
     def _averaged_steps(self) -> frozenset[str]:
         """The parameters of which every rank's own step, and the mean of them all, is right."""
-        return frozenset() if self._talking else averaged_steps(self._ranks, self._alone, self.alignment)
+        return averaged_steps(self._ranks, self._alone, self.alignment, talking=self._talking)
 
     def judge(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], *, parted: bool) -> Verdict:
         """``parted``: only the ranks can be compared."""
