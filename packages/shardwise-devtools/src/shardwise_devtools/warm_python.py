@@ -31,7 +31,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-LOADED = ("torch", "torch.distributed.tensor", "shardwise.cli.check", "shardwise.cli.verify", "shardwise.cli.infer")
+LOADED = (
+    "torch",
+    "torch.distributed.tensor",
+    "shardwise.cli.main",
+    "shardwise.cli.check",
+    "shardwise.cli.verify",
+    "shardwise.cli.infer",
+    "shardwise.cli.runs.run",
+    "shardwise.cli.runs.ranks",
+    "shardwise.verifier.run",
+    "shardwise.verifier.text",
+)
 """What the process loads before anything is asked of it."""
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """The signals that the fork gets when the executable gets them."""
@@ -93,8 +104,12 @@ class WarmPython:
 
 def main(executable: str, address: str) -> None:
     """Load, say so, and fork for every one who asks, until nobody holds this process any more."""
+    from shardwise.verifier.runs.warming import warm_up  # torch; who starts this process needs none of it
+
     for module in LOADED:
         importlib.import_module(module)
+    warm_up()
+    gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)

@@ -21,11 +21,14 @@ def _wrap_gathering(plain: object) -> Any:
 
 
 def _install(patches: Patches) -> None:
-    plain = getattr(COALESCING_MANAGER.owner(), COALESCING_MANAGER.attribute)
-    patches.replace_everywhere({plain: _wrap_gathering(plain)})
-    patches.replace_everywhere({torch.distributed.barrier: _wrap_barrier(torch.distributed.barrier)})
     for module in (torch.cuda, torch.accelerator):
         patches.replace_attribute(module, "synchronize", _wrap_synchronize)
+
+
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+    gathering = getattr(COALESCING_MANAGER.owner(), COALESCING_MANAGER.attribute)
+    barrier = torch.distributed.barrier
+    return {gathering: _wrap_gathering(gathering), barrier: _wrap_barrier(barrier)}
 
 
 @functools.cache
@@ -51,4 +54,4 @@ def _wrap_synchronize(plain: Callable[..., object]) -> object:
     return synchronize
 
 
-PLUGIN = Plugin("calls that a coalescing manager gathers", _install)
+PLUGIN = Plugin("calls that a coalescing manager gathers", _install, everywhere=_wrappers)

@@ -33,7 +33,6 @@ def _install(patches: Patches) -> None:
     wrap = functools.partial(rearranged_dims.wrap_rearranging, checking_session)
     patches.replace(REARRANGE_BEFORE, wrap)
     patches.replace(REARRANGE_AFTER, wrap)
-    patches.replace_everywhere(_wrappers())
 
 
 @functools.cache
@@ -76,4 +75,4 @@ def _meaning(plain: Callable[..., object], parameter: str) -> Callable[..., obje
     return collective
 
 
-PLUGIN = Plugin("functional collectives along another dim than the first, and in place", _install)
+PLUGIN = Plugin("functional collectives along another dim than the first, and in place", _install, everywhere=_wrappers)

@@ -36,7 +36,7 @@ from . import (
     vmap,
 )
 from .numbers import group_sizes, number_calls, rank_numbers, seeds
-from .patches import CALM, Patches, Plugin
+from .patches import CALM, Patches, Plugin, look_for
 
 PLUGINS: tuple[Plugin, ...] = (
     autograd_functions.PLUGIN,
@@ -122,15 +122,24 @@ def not_followed() -> tuple[str, ...]:
 
 
 def _install_ready() -> None:
-    for plugin in PLUGINS:
-        if plugin.part not in _installed and plugin.part not in _switched_off and plugin.is_ready():
-            _install(plugin)
+    ready = [
+        plugin
+        for plugin in PLUGINS
+        if plugin.part not in _installed and plugin.part not in _switched_off and plugin.is_ready()
+    ]
+    for plugin in ready:
+        with contextlib.suppress(MissingName):
+            look_for(plugin.everywhere())
+    for plugin in ready:
+        _install(plugin)
 
 
 def _install(plugin: Plugin) -> None:
     _installed[plugin.part] = patches = Patches()
     try:
         plugin.install(patches)
+        if wrappers := plugin.everywhere():
+            patches.replace_everywhere(wrappers)
     except MissingName as missing:
         patches.undo()
         if plugin.tier == 1:

@@ -22,11 +22,7 @@ from shardwise.op_rules.registry import lookup
 
 from ..dispatch import handler_of_rule
 from ..state.session import CheckSession
-from .patches import Patches, Plugin, checking_session
-
-
-def _install(patches: Patches) -> None:
-    patches.replace_everywhere(_wrappers())
+from .patches import Plugin, checking_session
 
 
 @functools.cache
@@ -63,4 +59,4 @@ def _run(session: CheckSession, plain: Callable[..., object], *args: object, **k
         return plain(*args, **kwargs)
 
 
-PLUGIN = Plugin("functions of torch.masked", _install)
+PLUGIN = Plugin("functions of torch.masked", everywhere=_wrappers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -21,21 +21,25 @@ from ..mode import CheckMode
 from ..state.session import CheckSession
 
 Wrap = Callable[[Any], Any]
+Wrappers = Mapping[Callable[..., object], Callable[..., object]]
 
 
 @dataclass(frozen=True)
 class Plugin:
     """One part of the library that function modes do not show.
 
-    ``part``      what is followed, as a report names it; ``tier`` 1 is needed by every check.
-    ``install``   replaces the functions. Errors: MissingName where torch has them no more.
-    ``is_ready``  False while the part is not loaded; asked again whenever a parameter is made.
+    ``part``        what is followed, as a report names it; ``tier`` 1 is needed by every check.
+    ``install``     replaces the functions. Errors: MissingName where torch has them no more.
+    ``is_ready``    False while the part is not loaded; asked again whenever a parameter is made.
+    ``everywhere``  the functions that are replaced under every name that a module has for them, by what takes their
+        place; after ``install``. Errors: MissingName.
     """
 
     part: str
-    install: Callable[[Patches], None]
+    install: Callable[[Patches], None] = lambda patches: None
     tier: int = 2
     is_ready: Callable[[], bool] = lambda: True
+    everywhere: Callable[[], Wrappers] = dict
 
 
 class Patches:
@@ -55,7 +59,7 @@ class Patches:
         setattr(owner, name, wrap(original))
         self.on_undo(functools.partial(setattr, owner, name, original))
 
-    def replace_everywhere(self, wrappers: Mapping[Callable[..., object], Callable[..., object]]) -> None:
+    def replace_everywhere(self, wrappers: Wrappers) -> None:
         """Put the wrapper of each function under every name that a module has for it."""
         for namespace, name, function in _held(wrappers):
             namespace[name] = wrappers[function]
@@ -92,6 +96,14 @@ _holders: dict[tuple[str, str], Callable[..., Any]] = {}
 _wanted: dict[int, Callable[..., Any]] = {}
 
 
+def look_for(functions: Iterable[Callable[..., object]]) -> None:
+    """Have the next search find these functions as well; a plug-in after the other would search every module anew."""
+    wanted = {id(function): function for function in functions}
+    if not wanted.keys() <= _wanted.keys():
+        _wanted.update(wanted)
+        _lengths.clear()
+
+
 def _held(
     functions: Mapping[Callable[..., object], object],
 ) -> Iterator[tuple[dict[str, object], str, Callable[..., object]]]:
@@ -100,9 +112,7 @@ def _held(
     A process has thousands of modules and starts a check often, so a module that has come to rest is left out.
     """
     wanted = {id(function): function for function in functions}
-    if not wanted.keys() <= _wanted.keys():
-        _wanted.update(wanted)
-        _lengths.clear()
+    look_for(functions)
     if len(sys.modules) != len(_lengths):
         for name in _lengths.keys() - sys.modules.keys():
             del _lengths[name]

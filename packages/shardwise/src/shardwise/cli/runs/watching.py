@@ -102,6 +102,11 @@ def _import_warm() -> None:
         importlib.import_module(name)
 
 
+def _rehearse() -> None:
+    """Of every module that has come since the last run, find what a check replaces in it."""
+    importlib.import_module("shardwise.checker.patching.installation").rehearse()
+
+
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """A request to terminate (a closed terminal, a CI job at its end) ends it as Ctrl-C does."""
@@ -132,6 +137,7 @@ class _Watch:
             click.echo(CLEAR, nl=False)
         sys.stdout.flush()
         sys.stderr.flush()
+        _rehearse()
         gc.collect()
         gc.freeze()  # what is never looked at is never copied
         told, telling = os.pipe()

@@ -45,16 +45,20 @@ def is_strided_shard(placement: object) -> bool:
 
 
 @private(
-    "torch.distributed.tensor.debug._clear_sharding_prop_cache",
+    "torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding",
+    "torch._C._clear_DTensor_sharding_propagator_cache",
     lost="a second run in one process of a program with DTensors",
     tier=2,
 )
 def forget_dtensor_calls() -> None:
-    """Results of DTensors have the mesh of the first call that was like theirs, whose groups may be gone since then."""
-    if "torch.distributed.tensor" in sys.modules:
-        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+    """Results of DTensors have the mesh of the first call that was like theirs, whose groups may be gone since then.
 
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    ``torch.distributed.tensor.debug`` would do it, but to import that is to import the compiler: a CPU second.
+    """
+    if "torch.distributed.tensor" in sys.modules:
+        dispatcher: Any = torch.distributed.tensor.DTensor._op_dispatcher
+        dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()
+        torch._C._clear_DTensor_sharding_propagator_cache()
 
 
 @private(

@@ -37,9 +37,12 @@ questions = _Questions()
 def _install(patches: Patches) -> None:
     if not dist.is_available():
         return
-    patches.replace_everywhere({dist.get_world_size: _world_size(dist.get_world_size)})
     patches.replace_attribute(DeviceMesh, "size", _mesh_size)
     patches.replace_attribute(dist.ProcessGroup, "size", _group_size)
+
+
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+    return {dist.get_world_size: _world_size(dist.get_world_size)} if dist.is_available() else {}
 
 
 @functools.cache
@@ -89,4 +92,4 @@ def _told(count: int, groups: Callable[[], list[object]]) -> object:
             return count
 
 
-PLUGIN = Plugin("numbers of ranks", _install)
+PLUGIN = Plugin("numbers of ranks", _install, everywhere=_wrappers)

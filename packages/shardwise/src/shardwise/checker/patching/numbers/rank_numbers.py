@@ -33,17 +33,20 @@ def _install(patches: Patches) -> None:
     if not dist.is_available():
         return
     register_container(RankPieces)
-    patches.replace_everywhere(
-        {
-            dist.get_rank: _rank(dist.get_rank),
-            dist.get_group_rank: _group_rank(dist.get_group_rank),
-            dist.get_node_local_rank: _node_rank(dist.get_node_local_rank),
-        }
-    )
     patches.replace_attribute(DeviceMesh, "get_rank", _mesh_rank)
     patches.replace_attribute(DeviceMesh, "get_local_rank", _local_rank)
     patches.replace_attribute(DeviceMesh, "get_coordinate", _coordinate)
     patches.replace_attribute(dist.ProcessGroup, "rank", _own_rank)
+
+
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+    if not dist.is_available():
+        return {}
+    return {
+        dist.get_rank: _rank(dist.get_rank),
+        dist.get_group_rank: _group_rank(dist.get_group_rank),
+        dist.get_node_local_rank: _node_rank(dist.get_node_local_rank),
+    }
 
 
 @functools.cache
@@ -150,4 +153,4 @@ def _all_places(axis: MeshAxis, count: int) -> ByRank:
     return tuple(map(axis.layout.place, range(count)))
 
 
-PLUGIN = Plugin("numbers of this rank", _install)
+PLUGIN = Plugin("numbers of this rank", _install, everywhere=_wrappers)

@@ -8,11 +8,7 @@ from collections.abc import Callable
 import torch
 
 from ...state.numbers import joined, plain
-from ..patches import Patches, Plugin, checking_session
-
-
-def _install(patches: Patches) -> None:
-    patches.replace_everywhere({torch.manual_seed: _manual_seed(torch.manual_seed)})
+from ..patches import Plugin, checking_session
 
 
 @functools.cache
@@ -27,5 +23,4 @@ def _manual_seed(seeding: Callable[..., object]) -> Callable[..., object]:
     return manual_seed
 
 
-PLUGIN = Plugin("seeds", _install)
-"""What ``torch.manual_seed`` was last given."""
+PLUGIN = Plugin("seeds", everywhere=lambda: {torch.manual_seed: _manual_seed(torch.manual_seed)})
