@@ -4,14 +4,44 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import _pytest
+import pytest
 import torch
 
 import shardwise as spmd
 from shardwise import MeshAxis, S, set_current_mesh
 from shardwise.checker import typecheck
-from shardwise.verifier.records.variables import tensors_held
+from shardwise.verifier.records import variables
+from shardwise.verifier.records.variables import program_frames, tensors_held
 from shardwise.verifier.runs.plain_parameters import PlainParameters
+
+
+@pytest.fixture
+def _called_by_the_verifier(monkeypatch):
+    """What calls a test stands for what calls the program."""
+    monkeypatch.setattr(variables, "_OURS", str(Path(_pytest.__file__).parent))
+
+
+CALLED = pytest.mark.usefixtures("_called_by_the_verifier")
+
+
+def test_who_calls_the_verifier_is_no_program():
+    assert program_frames() == []
+
+
+@CALLED
+def test_functions_of_the_program_are_those_that_the_verifier_calls():
+    assert [frame.f_code.co_name for frame in program_frames()] == [sys._getframe().f_code.co_name]
+
+
+def test_of_a_long_list_not_every_element_is_looked_at():
+    data = [[number] for number in range(10 * variables.MOST)]
+    data.append(torch.ones(1))
+    weight = [torch.ones(2)]
+    assert [name for name, _ in tensors_held(sys._getframe())] == ["weight[0]"]
+    assert weight
 
 
 @dataclass
@@ -34,6 +64,7 @@ def test_a_tensor_is_called_by_the_variables_and_containers_that_hold_it():
     assert named[id(model.layers[1].up)] == "model.layers[1].up"
 
 
+@CALLED
 def test_what_updates_make_of_a_parameter_keeps_its_name():
     found = PlainParameters()
     weight = torch.arange(1.0, 5.0)
@@ -48,6 +79,7 @@ def test_what_updates_make_of_a_parameter_keeps_its_name():
     assert not found.others
 
 
+@CALLED
 def test_what_a_stage_receives_is_no_parameter():
     found = PlainParameters()
     received = torch.tensor([1.0, -2.0])
@@ -57,6 +89,7 @@ def test_what_a_stage_receives_is_no_parameter():
     assert found.others == {"received"}
 
 
+@CALLED
 def test_numbers_that_are_looked_at_to_tell_an_update_are_not_calls_of_the_program():
     found = PlainParameters()
     # A shard has no first element, and a norm of shards is one addend.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,14 +30,17 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def program_frames() -> list[FrameType]:
-    """The functions of the program that are running, outermost first."""
+    """The functions of the program that are running, outermost first.
+
+    None where no function of the program runs: what is found then has called us (a test runner, with all that it has).
+    """
     found: list[FrameType] = []
     frame = user_frame()
     while frame is not None and not frame.f_code.co_filename.startswith(_OURS):  # we have called the program
         if not is_internal(frame.f_code):
             found.append(frame)
         frame = frame.f_back
-    return found[::-1]
+    return found[::-1] if frame is not None else []
 
 
 def tensors_held(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
@@ -51,7 +55,7 @@ def tensors_held(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
                 yield path, value
             elif id(value) not in seen and len(seen) < MOST:
                 seen.add(id(value))
-                inner += [(path + step, one) for step, one in _parts(value)]
+                inner += [(path + step, one) for step, one in itertools.islice(_parts(value), MOST)]
         level = inner
 
 
@@ -73,9 +77,9 @@ def fields_of(value: object) -> Iterable[tuple[str, object]]:
     if isinstance(value, tuple) and names:
         return [(f".{name}", getattr(value, name)) for name in names]
     if isinstance(value, (tuple, list)):
-        return [(f"[{at}]", one) for at, one in enumerate(value)]
+        return ((f"[{at}]", one) for at, one in enumerate(value))
     if isinstance(value, dict):
-        return [(f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int, tuple))]
+        return ((f"[{key!r}]", one) for key, one in value.items() if isinstance(key, (str, int, tuple)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
     return []
