@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from shardwise.verifier.runs.warming import warm_up
 from shardwise_devtools.warm_python import WarmPython
 
 # Machines are shared, so no case has a deadline; a failure says how it is played again.
@@ -89,8 +90,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """What collection built lives to the end, so no collection of garbage has to walk through it again."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load what forks of this process would each load, once; and keep collections of garbage from what there is."""
+    if any(item.get_closest_marker("processes") for item in session.items):
+        warm_up()
     gc.collect()
     gc.freeze()
 

@@ -12,6 +12,7 @@ from .documents import ROOT
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_every_benchmark_runs_and_reports_positive_numbers(tmp_path):
     command = [sys.executable, "benchmarks/run.py", "--quick", "--json", str(tmp_path / "numbers.json")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

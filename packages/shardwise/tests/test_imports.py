@@ -6,6 +6,7 @@ Imports inside functions and under TYPE_CHECKING count like all others.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -100,6 +101,10 @@ DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 
 
+parsed = functools.cache(ast.parse)
+"""Three rules read each module."""
+
+
 def modules() -> dict[str, Path]:
     """Dotted name to file of every module of the package."""
     found = {}
@@ -136,7 +141,7 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
     """The imports of ``module`` that do not point left."""
     here = room_of(module)
     errors = []
-    for line, name in imported(module, is_package, ast.parse(source)):
+    for line, name in imported(module, is_package, parsed(source)):
         if name.split(".")[0] != "shardwise" or not here:
             continue
         there = room_of(name)
@@ -175,7 +180,7 @@ def wrong_way_inside(module: str, line: int, name: str) -> list[str]:
 def imported_modules(module: str, is_package: bool, source: str) -> set[str]:
     """The modules of the package that ``module`` imports, at any depth of its source."""
     found = set()
-    for _, name in imported(module, is_package, ast.parse(source)):
+    for _, name in imported(module, is_package, parsed(source)):
         found |= {name} & MODULES.keys() or {name.rpartition(".")[0]} & MODULES.keys()
     return found - {module}
 
@@ -197,7 +202,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[set[str]]:
 
 def private_torch_names(module: str, source: str) -> list[str]:
     """Uses of names of torch that start with one underscore."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     roots = {"torch"}
     errors = []
     for node in ast.walk(tree):
@@ -229,7 +234,7 @@ TOLD_WITHOUT_TORCH = {
 
 def foreign_private_names(module: str, source: str) -> list[str]:
     """Uses of names with one underscore that the module does not define itself: they are somebody else's, torch's."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     known = PYTHONS | OURS | TOLD_WITHOUT_TORCH.get(module, set()) | set(_defined(tree))
     return [
         f"{module}:{line} uses {name}"
@@ -365,7 +370,7 @@ def test_every_module_lies_in_a_room():
 
 def test_only_package_files_have_lazy_public_names():
     for module, path in MODULES.items():
-        names = {name for _, name in imported(module, path.name == "__init__.py", ast.parse(path.read_text()))}
+        names = {name for _, name in imported(module, path.name == "__init__.py", parsed(path.read_text()))}
         if "shardwise._public_names.public_names" in names:
             assert path.name == "__init__.py" or module.removeprefix("shardwise.") in FLAT_MODULES, module
 

@@ -105,7 +105,7 @@ def test_a_bug_is_found_where_it_is(bug, tmp_path):
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.one_in(24)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_is_checked_without_a_false_alarm(path):
     sizes = ",".join(f"{name}={size}" for name, size in mesh_of(path.read_text()).items())

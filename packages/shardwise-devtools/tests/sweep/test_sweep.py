@@ -32,12 +32,9 @@ from shardwise_devtools.sweep.tallies import Rulesets, tallies_of
 pytestmark = pytest.mark.xdist_group("sweep")
 
 FAST = (
-    *("abs", "mul", "addcmul", "where", "clone", "nn.functional.gelu"),
-    *("mm", "addmm", "dot", "matmul", "nn.functional.linear"),
-    *("sum", "mean", "amax", "argmax", "cumsum", "sort", "softmax"),
-    *("nn.functional.layer_norm", "nn.functional.embedding", "gather"),
-    *("cat", "chunk", "diagonal", "expand", "flip", "transpose", "view"),
-    *("linalg.det", "masked.mean"),
+    *("abs", "mul", "where", "mm", "nn.functional.linear"),
+    *("sum", "mean", "argmax", "cumsum", "softmax"),
+    *("nn.functional.layer_norm", "gather", "cat", "view", "masked.mean"),
 )
 """A part of what `make nightly` sweeps."""
 

@@ -48,6 +48,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_attention_is_placed_as_the_numbers_say(name: str) -> None:
     fn, tensors, at_least = CALLS[name]

@@ -57,11 +57,13 @@ def found(rule: str, *options: str) -> list[str]:
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("rule", RULES)
 def test_a_planted_wrong_rule_is_found(rule):
     assert any(f"= {rule.split()[0]}(" in step for step in found(rule))
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("warm_python")
 def test_the_program_that_refutes_a_rule_gets_short():
     assert len(found("all_reduce sums in backward too", "--shrink")) <= 2

@@ -12,6 +12,7 @@ import click
 from shardwise.diagnostics.printing.limits import DEFAULT, EVERYTHING
 from shardwise.diagnostics.result import NO_EXCEPTION, Collector, ExitCode, RunResult, StopReason
 from shardwise.diagnostics.statistics import COUNTS
+from shardwise.host.kept_process import KeptProcess, kept_process
 from shardwise.host.launcher import LaunchedRank, launched_rank
 from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
@@ -225,11 +226,12 @@ class AskedCheck:
     def _run_here(self) -> ExitCode:
         """On ranks that are imagined, in this process."""
         options = self._check_options()
-        result, traces = self._checked(options)
         from .global_opinion import asks_global_types, with_global_types
 
-        if asks_global_types(result, options):
-            result = with_global_types(self.program, options, result)
+        with kept_process(wanted=self.own_process) as other:
+            result, traces = self._checked(options, other)
+            if asks_global_types(result, options):
+                result = with_global_types(self.program, options, result, other)
         if self.schedule is not None:
             from .schedule import write_schedule
 
@@ -237,11 +239,14 @@ class AskedCheck:
         result = self._reported(result, traces)
         return self._mended(result) if self.diff or self.fix else result.exit_code
 
-    def _checked(self, options: CheckOptions) -> tuple[RunResult, Sequence[Trace]]:
-        """What one rank finds, or several; and what they issued, where somebody asks for it."""
+    def _checked(self, options: CheckOptions, other: KeptProcess) -> tuple[RunResult, Sequence[Trace]]:
+        """What one rank finds, or several; and what they issued, where somebody asks for it.
+
+        ``other``  runs the ranks if one has run here: a process in which it has remembers groups that are gone.
+        """
         from shardwise.worlds.absent_objects import OtherRanksNeeded
 
-        from .ranks import check_ranks, check_ranks_afresh
+        from .ranks import check_ranks
         from .run import check_program
 
         if self.ranks is not None:
@@ -255,7 +260,7 @@ class AskedCheck:
         except OtherRanksNeeded as needed:
             choice = RankChoice("all" if self.size <= MOST else "corners")
             click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
-            return check_ranks_afresh(self.program, options, choice)
+            return other.call(check_ranks, self.program, options, choice)
 
     def _until(self, death: Death) -> RunResult:
         """What is known of a program that has taken its process with it."""

@@ -15,8 +15,8 @@ from dataclasses import replace
 from shardwise.checker.operators.scale_lost import SCALE_OVER
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
 from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
-from shardwise.host.worker_pool import worker_pool
 
 from .progress import progress
 from .run import CheckOptions, check_program
@@ -39,16 +39,14 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
     )
 
 
-def with_global_types(program: Program, options: CheckOptions, result: RunResult) -> RunResult:
+def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
     """``result``, and what a run with global types adds to it; as it is if there can be no such run."""
     own = replace(options, local=False, plain_progress=False, trace=False, record=False)
-    with worker_pool(1, "spawn", _be_silent) as pool:
-        asked = pool.submit(check_program, program, own)
-        with progress(lambda: "once more, with global types", plain=options.plain_progress):
-            try:
-                second = asked.result()
-            except (BrokenProcessPool, RuntimeError):
-                return result
+    with progress(lambda: "once more, with global types", plain=options.plain_progress):
+        try:
+            second = other.call(_check_silently, program, own)
+        except (BrokenProcessPool, RuntimeError):
+            return result
     if second.stopped is not None:
         return result
     of_scale = [replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE]
@@ -65,8 +63,9 @@ def _sentence(finding: Finding, root: str) -> str:
     return f"{finding.message} ({finding.code}{where})"
 
 
-def _be_silent() -> None:
+def _check_silently(program: Program, options: CheckOptions) -> RunResult:
     """What the program prints it has printed before."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         os.dup2(nowhere, number)
+    return check_program(program, options)

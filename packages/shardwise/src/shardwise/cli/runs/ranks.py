@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shardwise.checker.patching.installation import rehearse
@@ -14,7 +14,6 @@ from shardwise.diagnostics.formats import from_json, to_json
 from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import NO_EXCEPTION, RunResult, Stop, StopReason
 from shardwise.host.program import Program
-from shardwise.host.worker_pool import worker_pool
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
 from shardwise.uniformity.congruence import equal_draws, incongruent
 from shardwise.uniformity.expressions import EqualValue
@@ -85,14 +84,6 @@ def _with_congruence(
     known = {(one.location, one.axis) for result in settled.values() for one in result.findings if one.code == "SW121"}
     apart = [one for one in incongruent(told) if one.code != "SW509" or (one.location, one.axis) not in known]
     return settled, (*found, *apart)
-
-
-def check_ranks_afresh(
-    program: Program, options: CheckOptions, choice: RankChoice
-) -> tuple[RunResult, Sequence[Trace]]:
-    """``check_ranks`` in a new process: one in which the program has run remembers groups that are gone."""
-    with worker_pool(1, "spawn") as pool:
-        return pool.submit(check_ranks, program, options, choice).result()
 
 
 def _load_what_all_need(options: CheckOptions) -> None:
