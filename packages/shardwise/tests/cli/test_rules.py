@@ -180,6 +180,7 @@ def test_the_placements_of_a_product_are_those_of_the_calculus():
     }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.op)
 def test_every_rule_has_a_page(rule):
     found = lookup(rule.op)
