@@ -9,6 +9,8 @@ import pytest
 from shardwise.zoo.catalogue import entry, names
 from shardwise_devtools import zoo_pages
 
+pytestmark = pytest.mark.xdist_group("zoo pages")
+
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:

@@ -24,7 +24,7 @@ from shardwise.verifier.run import verify_subject
 from shardwise.verifier.runs.perturbation import Perturbation
 from shardwise.verifier.text import Verdict
 
-LAYERS = 20
+LAYERS = 10
 TENSOR_PARALLEL = """
     import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
     dist.init_process_group("gloo")

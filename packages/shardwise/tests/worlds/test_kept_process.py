@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
@@ -15,15 +16,20 @@ from shardwise.host.kept_process import kept_process
 
 pytestmark = pytest.mark.processes
 
-HERE = {"has run": False}
+HERE: dict[str, int] = {"has run": False}
 
 
-def seen() -> tuple[int, bool]:
+def seen() -> tuple[int, int]:
     return os.getpid(), HERE["has run"]
 
 
 def fails() -> None:
     raise LookupError("there is no such thing")
+
+
+def counted() -> int:
+    HERE["calls"] = HERE.get("calls", 0) + 1
+    return HERE["calls"]
 
 
 def takes_its_process_with_it() -> None:
@@ -43,9 +49,31 @@ def test_an_error_comes_back():
         other.call(fails)
 
 
+def test_every_call_finds_the_process_as_it_was_kept():
+    with kept_process(wanted=True) as other:
+        assert [other.call(counted) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_call_that_takes_its_process_with_it_leaves_the_next():
+    with kept_process(wanted=True) as other:
+        with pytest.raises(BrokenProcessPool):
+            other.call(takes_its_process_with_it)
+        assert not other.call(seen)[1]
+
+
 def test_a_program_that_waits_for_all_of_its_children_does_not_wait_for_it():
-    with kept_process(wanted=True), pytest.raises(ChildProcessError):
-        os.waitpid(-1, 0)
+    program = textwrap.dedent("""\
+        import os
+        from shardwise.host.kept_process import kept_process
+
+        with kept_process(wanted=True):
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                print("no child")
+        """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "no child\n"
 
 
 def test_a_program_that_has_closed_every_file_gets_its_answer_of_a_new_python(tmp_path):

@@ -1,7 +1,8 @@
-"""A process in which no program has run, kept for one call that needs it.
+"""A process in which no program has run, kept for calls that need one.
 
-A program leaves process groups, modules and replaced functions behind. To start Python for a second run is to import
-torch again, 3 s of the processor; a fork from before the first run has all of it, and waits.
+A program leaves process groups, modules and replaced functions behind. To start Python for the next run is to import
+torch again, 3 s of the processor; a fork from before the first run has all of it. It forks for every call, so that it
+stays as it is.
 
 It is nobody's child, so a program that waits for all of its children does not wait for it. It ends when whoever keeps
 it ends, however that ends, or needs it no more.
@@ -29,11 +30,11 @@ _Answer = tuple[object, BaseException | None]
 _LEAVE = os._exit
 """As it is before a program runs, for which leaving is an exception."""
 _LENGTH = 8
-"""Bytes that say how long a request is: its end does not show where children of the program hold the pipe as well."""
+"""Bytes before a request or an answer that say how long it is."""
 
 
 class KeptProcess:
-    """The way to the process; without one, a new Python is started for the call."""
+    """The way to the process; without one, a new Python is started for every call."""
 
     def __init__(self) -> None:
         self._asking: _End | None = None
@@ -83,14 +84,10 @@ class KeptProcess:
         if asking is None or answered is None or not (asking.is_open and answered.is_open):
             return None
         try:
-            with os.fdopen(asking.number, "wb", closefd=False) as pipe:
-                pipe.write(len(request).to_bytes(_LENGTH, "little") + request)
-            with os.fdopen(answered.number, "rb", closefd=False) as pipe:
-                came = pipe.read()
+            _send(asking.number, request)
+            came = _received(answered.number)
         except OSError:
-            return None
-        finally:
-            self.close()
+            came = b""
         answer: _Answer | None = pickle.loads(came) if came else None
         return answer
 
@@ -118,7 +115,7 @@ class _End:
 
 
 @contextlib.contextmanager
-def kept_process(wanted: bool) -> Iterator[KeptProcess]:
+def kept_process(*, wanted: bool) -> Iterator[KeptProcess]:
     """A process as this one is now, until the end of the block; none that is kept where it is not ``wanted``."""
     kept = KeptProcess()
     if wanted and hasattr(os, "fork"):
@@ -130,14 +127,23 @@ def kept_process(wanted: bool) -> Iterator[KeptProcess]:
 
 
 def _serve(keeper: int, asked: int, answering: int) -> None:
-    """Wait for the request and answer it."""
+    """Answer every request in a fork, until nobody can ask any more."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    while not select.select([asked], [], [], LOOKS_EVERY_S)[0]:
-        _leave_without(keeper)
-    with os.fdopen(asked, "rb") as pipe:
-        request = pipe.read(int.from_bytes(pipe.read(_LENGTH), "little"))
-    if not request:
-        return
+    while True:
+        while not select.select([asked], [], [], LOOKS_EVERY_S)[0]:
+            _leave_without(keeper)
+        request = _received(asked)
+        if not request:
+            return
+        fork = os.fork()
+        if fork == 0:
+            _answer(keeper, request, answering)
+            _LEAVE(0)
+        if os.waitpid(fork, 0)[1]:
+            _send(answering, b"")
+
+
+def _answer(keeper: int, request: bytes, answering: int) -> None:
     threading.Thread(target=_end_with, args=(keeper,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     function, arguments = pickle.loads(request)
@@ -148,8 +154,27 @@ def _serve(keeper: int, asked: int, answering: int) -> None:
         answer = None, error
     sys.stdout.flush()
     sys.stderr.flush()
-    with os.fdopen(answering, "wb") as pipe:
-        pickle.dump(answer, pipe)
+    _send(answering, pickle.dumps(answer))
+
+
+def _send(number: int, data: bytes) -> None:
+    with os.fdopen(number, "wb", closefd=False) as pipe:
+        pipe.write(len(data).to_bytes(_LENGTH, "little") + data)
+
+
+def _received(number: int) -> bytes:
+    """The next piece; nothing where the other end is closed, which children of a program may hold open as well."""
+    with os.fdopen(number, "rb", buffering=0, closefd=False) as pipe:
+        data = bytearray()
+        wanted = _LENGTH
+        while len(data) < wanted:
+            more = pipe.read(wanted - len(data))
+            if not more:
+                return b""
+            data += more
+            if len(data) == wanted == _LENGTH:
+                wanted += int.from_bytes(data, "little")
+    return bytes(data[_LENGTH:])
 
 
 def _end_with(keeper: int) -> None:

@@ -30,8 +30,13 @@ def worker_pool(
         yield pool
 
 
+def end_with_parent(parent: int = 0) -> None:
+    """Have this process end when the one that has started it has ended; ``parent`` where it may have ended already."""
+    threading.Thread(target=_end_with, args=(parent or os.getppid(),), daemon=True).start()
+
+
 def _begin(parent: int, start: Callable[[], object] | None) -> None:
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with_parent(parent)
     if start is not None:
         start()
 

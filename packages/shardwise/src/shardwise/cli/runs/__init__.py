@@ -5,5 +5,5 @@ one rank, several, again   run, ranks, launched, global_opinion
 how it ends                ending, guard, streams
 while it runs              progress, watching
 what is shown of it        screen, report_forms, shown_run, schedule, infer_report
-edits                      fix_search, fixing, sarif_fixes, infer_edits
+edits                      fix_search, fixing, command_run, sarif_fixes, infer_edits
 """

@@ -232,12 +232,12 @@ class AskedCheck:
             result, traces = self._checked(options, other)
             if asks_global_types(result, options):
                 result = with_global_types(self.program, options, result, other)
-        if self.schedule is not None:
-            from .schedule import write_schedule
+            if self.schedule is not None:
+                from .schedule import write_schedule
 
-            write_schedule(self.schedule, traces, result)
-        result = self._reported(result, traces)
-        return self._mended(result) if self.diff or self.fix else result.exit_code
+                write_schedule(self.schedule, traces, result)
+            result = self._reported(result, traces)
+            return self._mended(result, other) if self.diff or self.fix else result.exit_code
 
     def _checked(self, options: CheckOptions, other: KeptProcess) -> tuple[RunResult, Sequence[Trace]]:
         """What one rank finds, or several; and what they issued, where somebody asks for it.
@@ -290,7 +290,7 @@ class AskedCheck:
             click.echo(rendered(result, self.form, self.color, limits, chosen.settings.docs), color=True)
         return result
 
-    def _mended(self, result: RunResult) -> ExitCode:
+    def _mended(self, result: RunResult, other: KeptProcess) -> ExitCode:
         """Try the fixes, each in a process that is asked for what this one was."""
         from .fixing import mend, rerun_of
 
@@ -298,4 +298,4 @@ class AskedCheck:
         typing += ["--partials", self.partials, *self.configured.words]
         more = ["--observe" if self.observes else "--no-observe", "--device", self.device]
         more += ["--fake"] if self.fake else []
-        return mend(result, rerun_of(self.program, self.mesh, self.size, typing, more), self.fix)
+        return mend(result, rerun_of(self.program, self.mesh, self.size, typing, more, other), self.fix)

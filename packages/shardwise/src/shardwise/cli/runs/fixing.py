@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,22 +21,25 @@ from shardwise.diagnostics.formats import from_json
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.printing.printable import safe_str
 from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.kept_process import KeptProcess
 from shardwise.host.overlay import overlay_of, texts_shown
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import KIND_OF
 from shardwise.mesh.shape import MeshShape
 
 from ..options.output_file import write_edits
+from .command_run import command_run
 from .fix_search import Texts, Trial, Verified, candidates, search
 from .progress import progress
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """How the program is checked and verified again: the options and words of the command line."""
+    """How the program is checked and verified again: the options and words of the command line, and where it is run."""
 
     checking: Sequence[str]
     verifying: Sequence[str] | None
+    other: KeptProcess
 
     def check(self, texts: Texts) -> RunResult | None:
         """What ``check`` says of the program with these texts."""
@@ -57,20 +59,16 @@ class Rerun:
 
     def _run(self, command: str, options: Sequence[str], texts: Texts) -> tuple[int, str]:
         with overlay_of(texts) as variables:
-            done = subprocess.run(
-                [sys.executable, "-m", "shardwise", command, "--format", "json", *options],
-                env=os.environ | variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                encoding="utf-8",
-                check=False,
-            )
-        return done.returncode, done.stdout
+            return self.other.call(command_run, [command, "--format", "json", *options], variables)
 
 
 def rerun_of(
-    program: Program, mesh: MeshShape | None, world_size: int, typing: Sequence[str], options: Sequence[str]
+    program: Program,
+    mesh: MeshShape | None,
+    world_size: int,
+    typing: Sequence[str],
+    options: Sequence[str],
+    other: KeptProcess,
 ) -> Rerun:
     """How the two commands run ``program`` again.
 
@@ -80,7 +78,7 @@ def rerun_of(
     words += ["--", *program.arguments]
     ranks = ["--mesh", str(mesh)] if mesh is not None else ["--world-size", str(world_size)]
     verify = ["--mesh", str(mesh if mesh is not None else f"ranks={world_size}"), *typing, *words]
-    return Rerun([*ranks, *typing, *options, *words], verify if world_size > 1 else None)
+    return Rerun([*ranks, *typing, *options, *words], verify if world_size > 1 else None, other)
 
 
 def _first_difference(output: str) -> str:
