@@ -14,11 +14,15 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
+from shardwise.checker.observation.coverage import counting
 from shardwise.checker.scopes.activation import checking
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.result import Collector
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.running.recording import Recorder, heard_by
 from shardwise.interop.torch_compat import fake_world
+from shardwise.uniformity.expression_recorder import ExpressionRecorder
+from shardwise.uniformity.expressions import EqualValue
 
 from .helpers import place
 
@@ -136,9 +140,35 @@ def test_globally_nothing_is_typed(groups):
         assert not spmd.has_local_type(groups(Model()).module.column)
 
 
-def test_where_ranks_are_compared_nothing_is_typed(groups):
+def test_where_the_numbers_of_ranks_are_compared_nothing_is_typed(groups):
     with checking(strict=False, local=True, collect=Collector(), observe=True), heard_by(Recorder()):
         assert not spmd.has_local_type(groups(Model()).module.column)
+
+
+def test_what_marks_say_is_equal_need_not_be_computed_alike(groups):
+    told: list[EqualValue] = []
+    recorder = ExpressionRecorder(told.append, lambda: False)
+    with checking(strict=False, local=True, collect=Collector(), observe=True), recorder.recording():
+        model = groups(Model())
+        ids = torch.randn(5, 16)
+        model(ids, torch.randn(16))
+        assert places(ids - 16) == "VI", "on another rank it is another number"
+        assert not told
+        said = spmd.assert_type(torch.ones(2), {"dp": spmd.R})
+        (declared,) = told
+        assert declared.op == "declared by assert_type"
+        assert places(said * 2).startswith("R")
+        assert len(told) == 1, "here the marks' word is as good"
+
+
+def test_inputs_of_models_are_each_ranks_own_by_assumption_alone(groups):
+    coverage: list[Coverage] = []
+    observing = checking(strict=False, local=True, collect=Collector(), observe=True)
+    with observing as session, counting(coverage.append, session):
+        groups(Model())(torch.randn(5, 16), torch.ones(16))
+    (data,) = coverage[0].own_data
+    assert data.what.startswith("0 of"), "the mask is no data, but a constant"
+    assert coverage[0].is_data_assumed
 
 
 def test_what_somebody_has_typed_stays(groups):

@@ -21,6 +21,7 @@ from shardwise.diagnostics.source import is_internal, user_location
 from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.communication.process_groups import communicator
 from shardwise.interop.running.recording import Recorder, has_values, heard_by, is_heard
+from shardwise.interop.running.session import this_thread
 from shardwise.interop.tensors.bits import bytes_of
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
@@ -190,15 +191,18 @@ class ExpressionRecorder(TorchFunctionMode):
     def _told_equal(
         self, outputs: Sequence[torch.Tensor], first: torch.Tensor | None
     ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The axes along which a call makes what is equal on all ranks.
+        """The axes along which a call makes what is equal on all ranks, and somebody but marks of a library says so.
 
         ``first``  the operand that a draw is for: where it is refused, its result has no type. Attention may draw as
                    well; of what all ranks have and what varies it makes what varies.
         """
-        equal = [group for one in outputs for group in self._equal(one)]
+        session = this_thread()
+        marked = frozenset() if session is None else session.equal_by_marks
+        equal = [group for one in outputs for group in self._equal(one, marked)]
         if first is not None:
             types = [type_of(one) for one in outputs]
-            equal += self._equal(first, {axis for type in types for axis in type.axes if not type.get(axis).is_unknown})
+            known = {axis for type in types for axis in type.axes if not type.get(axis).is_unknown}
+            equal += self._equal(first, known | marked)
         return tuple(dict.fromkeys(equal))
 
     def _equal(self, x: torch.Tensor, told: Set[object] = frozenset()) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -226,6 +230,8 @@ class ExpressionRecorder(TorchFunctionMode):
 
 class _Declarations(Recorder):
     """Hears of values that are given a type on somebody's word, and keeps no copies."""
+
+    takes_copies = False
 
     def __init__(self, recorder: ExpressionRecorder) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.collectives.functions import forget_recipes
 from shardwise.collectives.kernels import Kernel
@@ -17,6 +16,7 @@ from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.host.attribute_patch import patched
 from shardwise.interop.communication.process_groups import Communicator
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.torch_compat import in_backward
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.layout import layout_of_ranks
@@ -59,7 +59,7 @@ class MovesSeen:
 def moves_seen() -> Iterator[MovesSeen]:
     """Those of the block."""
     seen = MovesSeen()
-    made: MutableMapping[Tensor, TypedMove] = WeakIdKeyDictionary()
+    made: MutableMapping[Tensor, TypedMove] = by_tensor()
     original = Recipe.__init__
 
     def init(recipe: Recipe, row: Transition, *rest: object) -> None:

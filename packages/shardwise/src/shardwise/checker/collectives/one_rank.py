@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.calls.located_call import LocatedCall, report
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.torch_compat import no_torch_function, writes_of
 from shardwise.mesh.axis import MeshAxis
 
@@ -37,7 +37,7 @@ class Reduced:
     location: SourceLocation | None
 
 
-_reduced: Any = WeakIdKeyDictionary()
+_reduced: Any = by_tensor()
 
 
 def note_reduced(axis: MeshAxis, tensor: torch.Tensor, given: Mapping[str, object]) -> None:

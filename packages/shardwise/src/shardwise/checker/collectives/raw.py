@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_site
@@ -20,6 +19,7 @@ from shardwise.interop.autograd.gradient_origin import origin_after
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.calls.tracing import is_tracing
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.tensors.zeros import forget_zeros
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -234,7 +234,7 @@ def _refused(
     if len(arrivals) == 1:
         origin = Origin(user_site(1), f"gathered over {exchange.axis!r} by this {exchange.name}")
         if session.stacked is None:
-            session.stacked = WeakIdKeyDictionary()
+            session.stacked = by_tensor()
         session.stacked[arrivals[0].tensor] = StackedRows(exchange, types[0], origin, findings)
     return [_unknown_over(one, exchange.axis) for one in arrivals]
 

@@ -9,7 +9,6 @@ same on all ranks, and what hands equal values back are left alone.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -18,6 +17,7 @@ import torch
 
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.collective_calls import detached_maximum, typed_in_place
+from shardwise.interop.tensors.own_references import OwnReference
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
 from shardwise.mesh.axis import MeshAxis
@@ -42,7 +42,7 @@ class Passage:
         self.call = LocatedCall(name, [("tensor", tensor)])
         self.label, self.operand = self.call.name(0), self.call.operand(0, axis)
         self.call.forget_values()
-        self.tensor = weakref.ref(tensor)
+        self.tensor = OwnReference(tensor)
         self.told = self.is_whole = False
 
     @property

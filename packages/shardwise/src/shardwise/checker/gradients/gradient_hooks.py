@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.running.session import current
+from shardwise.interop.tensors.own_references import OwnReference
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_call import Keywords, TorchFunction
 from shardwise.interop.torch_compat import hook_tables, no_torch_function
@@ -82,7 +82,7 @@ def running_pass() -> tuple[CheckSession, Any] | None:
 
 
 def _on_tensor(x: torch.Tensor, hook: Callable[..., object]) -> Callable[..., object]:
-    tensor = weakref.ref(x)
+    tensor = OwnReference(x)
 
     @functools.wraps(hook)
     def typed(gradient: object) -> object:

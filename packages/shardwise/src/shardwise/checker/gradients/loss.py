@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.losses import added_up, invariant_instead, on_one_rank
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
@@ -30,7 +30,7 @@ from .autograd_graph import leaves_of, sums_behind
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
 
 _OF_GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
-_losses: Any = WeakIdKeyDictionary()
+_losses: Any = by_tensor()
 """Roots of which backward has started with a gradient of 1."""
 
 

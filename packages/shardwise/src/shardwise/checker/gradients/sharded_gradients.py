@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import (
     gathered_parameter,
@@ -44,7 +44,7 @@ SYNCHRONISES, ALL_REDUCES = "set_requires_gradient_sync", "set_requires_all_redu
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 _told: weakref.WeakSet[Any] = weakref.WeakSet()
-_gathered: Any = WeakIdKeyDictionary()
+_gathered: Any = by_tensor()
 """The axes over which FSDP has gathered a parameter that is a DTensor all the same."""
 
 

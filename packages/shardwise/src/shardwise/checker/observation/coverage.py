@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.coverage import Coverage, UnjudgedGradients
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
@@ -58,7 +58,7 @@ class _Count:
     def __init__(self) -> None:
         self.coverage = Coverage()
         self._outer = OuterModules()
-        self._parameters = WeakIdKeyDictionary()
+        self._parameters = by_tensor()
         self._axes: set[MeshAxis] = set()
         self._flattened = False
 

@@ -20,6 +20,8 @@ from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
 from ..state.session import CheckSession
 
 _ASSUMED = "an input of a data parallel model"
+OF_MEGATRON = "an input of a model of Megatron"
+CONSTANT_OF_MEGATRON = "a constant that a model of Megatron is called with"
 
 
 def type_data(session: CheckSession, inputs: Iterable[object]) -> None:
@@ -33,9 +35,16 @@ def type_data(session: CheckSession, inputs: Iterable[object]) -> None:
 
 
 def is_assumed(x: torch.Tensor) -> bool:
-    """The type of ``x`` is ``type_data``'s own."""
+    """That ``x`` is each rank's own is what its model is taken to want, and nobody has said."""
     tag = tag_of(x)
-    return tag is not None and isinstance(tag.origin, Origin) and tag.origin.text == _ASSUMED
+    return tag is not None and isinstance(tag.origin, Origin) and tag.origin.text in (_ASSUMED, OF_MEGATRON)
+
+
+def is_constant(x: torch.Tensor) -> bool:
+    """That ``x`` is one, or was before the marks of its model gave it a type: a mask, positions."""
+    tag = tag_of(x)
+    origin = None if tag is None else tag.origin
+    return type_of(x).ground.is_constant or (isinstance(origin, Origin) and origin.text == CONSTANT_OF_MEGATRON)
 
 
 def is_data(x: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..state.session import CheckSession
-from .inputs import is_data, put_type
+from .inputs import CONSTANT_OF_MEGATRON, OF_MEGATRON, is_constant, is_data, put_type
 from .wrappers import averaged
 
 STATE = "megatron.core.parallel_state"
@@ -50,6 +50,8 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
         return
     data = tuple(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()))
     averaged(session, data)
+    # Ids less the first of a rank's part of the vocabulary count as equal here, and each rank has its own.
+    session.equal_by_marks |= frozenset((*data, *_axes(*_model_parallel(state))))
     # Its seed of whatever draws outside of its own streams is one for all tensor parallel ranks.
     session.synchronised |= frozenset(_axes(state.get_tensor_model_parallel_group()))
     origin = Origin(user_site(), "said by Megatron's marks")
@@ -89,9 +91,18 @@ def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
     if state is not None and untyped:
         places = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
         places |= dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
-        origin = Origin(user_site(), "an input of a model of Megatron")
+        site = user_site()
         for x in untyped:
+            origin = Origin(site, CONSTANT_OF_MEGATRON if is_constant(x) else OF_MEGATRON)
             put_type(x, TensorType.of(places), origin)
+
+
+def _model_parallel(state: _State) -> tuple[dist.ProcessGroup, ...]:
+    return (
+        state.get_tensor_model_parallel_group(),
+        state.get_expert_tensor_parallel_group(),
+        state.get_expert_model_parallel_group(),
+    )
 
 
 def _is_untyped(parameter: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 
 from ..state.session import CheckSession
-from .inputs import averaging_axes, is_assumed
+from .inputs import averaging_axes, is_assumed, is_constant
 
 
 @dataclass
@@ -45,7 +45,7 @@ class DataSeen:
             for x in tree_leaves(value):
                 if isinstance(x, torch.Tensor) and not is_dtensor(x) and x.numel() > 1 and not x.requires_grad:
                     known = type_of(x)
-                    if known.ground.is_constant or any(known.is_equal(axis) for axis in axes):
+                    if is_constant(x) or any(known.is_equal(axis) for axis in axes):
                         continue  # it is meant to be equal
                     site = user_site()
                     key = (name, type(module).__name__, site)

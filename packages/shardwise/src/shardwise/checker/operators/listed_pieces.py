@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
@@ -61,7 +61,7 @@ class ListedPiece:
     computed: tuple[object, ...] = ()
 
 
-_pieces: Any = WeakIdKeyDictionary()
+_pieces: Any = by_tensor()
 
 
 def piece_of(x: torch.Tensor) -> ListedPiece | None:

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import base_of, no_torch_function
 from shardwise.types.tensor_type import Ground
 
 WRITES = frozenset({"setitem", "copy_", "add_", "zero_"})
 
-_written: Any = WeakIdKeyDictionary()
+_written: Any = by_tensor()
 """The number of elements, by the buffer that owns the memory."""
 
 

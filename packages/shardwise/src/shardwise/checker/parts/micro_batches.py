@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
@@ -92,7 +92,7 @@ class CuttingCall:
             start = stop
 
 
-_batches: Any = WeakIdKeyDictionary()
+_batches: Any = by_tensor()
 
 
 def micro_batch_of(x: torch.Tensor) -> MicroBatch | None:

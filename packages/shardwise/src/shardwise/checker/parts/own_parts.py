@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
@@ -211,7 +211,7 @@ def _is_taken_apart(session: CheckSession, x: object, pieces: Sequence[torch.Ten
     return stacked is not None and stacked.take_apart(session, x, pieces, dim)
 
 
-_cuts: Any = WeakIdKeyDictionary()
+_cuts: Any = by_tensor()
 """For a piece of a cut: what all pieces of it have in common, and its number."""
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.reordered import note_reordered
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_compat import no_torch_function
@@ -75,7 +75,7 @@ class RowMerge:
 Order = tuple[RowExchange | RowMerge, ...]
 """What has been done to rows and not been undone, the last one last; empty for rows in their own places."""
 
-_orders: Any = WeakIdKeyDictionary()
+_orders: Any = by_tensor()
 
 
 def order_of(x: torch.Tensor) -> Order:

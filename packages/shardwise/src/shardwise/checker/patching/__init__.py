@@ -5,6 +5,6 @@ wrappers of modules        ddp, fsdp, deepspeed, megatron, module_hooks
 derivatives                gradients, autograd_functions, func_grad, grad_scaler
 functions of functions     vmap, control_flow, scripted, compiled
 collectives                functional_collectives, coalescing
-memory and objects         parameters, storages, masked, nested, threads
+memory and objects         parameters, storages, swapping, masked, nested, threads
 numbers of ranks           the folder numbers
 """

@@ -32,6 +32,7 @@ from . import (
     parameters,
     scripted,
     storages,
+    swapping,
     threads,
     vmap,
 )
@@ -64,6 +65,7 @@ PLUGINS: tuple[Plugin, ...] = (
     fsdp.FSDP1,
     megatron.MODELS,
     megatron.SHARDS,
+    swapping.PLUGIN,
     deepspeed.PLUGIN,
 )
 

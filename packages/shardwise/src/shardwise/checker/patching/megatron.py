@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.host.module_calls import OuterModules, telling_calls
-from shardwise.interop.running.recording import is_heard
+from shardwise.interop.running.recording import is_recorded
 from shardwise.interop.torch_compat import tree_leaves
 
 from ..gradients.gradient_hooks import after_node
@@ -83,11 +83,11 @@ def _wrap_hooks(plain: Callable[..., Callable[..., object]]) -> object:
 def _observing() -> CheckSession | None:
     """The check of this thread, if it may type models.
 
-    For global types it would have to be known which dims of its inputs are cut; where ranks are compared, how each of
-    them has come to its weights and gradients, which lie in buffers.
+    For global types it would have to be known which dims of its inputs are cut; where the numbers of all ranks are
+    compared with those of one, how each of them has come to its weights and gradients, which lie in buffers.
     """
     session = checking_session()
-    return session if session is not None and session.observe and session.local and not is_heard() else None
+    return session if session is not None and session.observe and session.local and not is_recorded() else None
 
 
 MODELS = Plugin("models of Megatron", _install, is_ready=lambda: _WRAPPERS in sys.modules)

@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch.utils.weak import WeakIdKeyDictionary
-
 from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.source import Site
 from shardwise.interop.running.session import Partials, Session
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, here
 from shardwise.op_rules.propagation.placer import Scope
@@ -95,9 +94,9 @@ class CheckSession(Session):
         self.keeps_numbers = False
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self.kept_elsewhere: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.stepped: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.conflicts: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.kept_elsewhere: Any = by_tensor()
+        self.stepped: Any = by_tensor()
+        self.conflicts: Any = by_tensor()
         self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
         self.scale_sought: set[Site | None] = set()
         self.scale_joined: set[MeshAxis] = set()

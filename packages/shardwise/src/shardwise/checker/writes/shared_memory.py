@@ -9,7 +9,6 @@ memory equal: a collective by which all ranks receive into it, or equal values t
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Iterator
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.parameter_names import listed, names_of
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.tensors.own_references import OwnReference
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import base_of, no_torch_function, storage_key, storage_of
 from shardwise.mesh.axis import MeshAxis
@@ -36,7 +36,7 @@ def remember_parameter(session: CheckSession, parameter: torch.Tensor) -> None:
         if storage is None or storage.nbytes() <= parameter.numel() * parameter.element_size():
             session.alone.add(storage_key(parameter))
         else:
-            session.beside.setdefault(storage_key(parameter), []).append(weakref.ref(parameter))
+            session.beside.setdefault(storage_key(parameter), []).append(OwnReference(parameter))
 
 
 def lie_beside(session: CheckSession, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import torch
 
 from ..tensors.dtensors import is_dtensor
 from ..tensors.memory_pieces import Content, Piece, region_of
+from ..tensors.own_references import OwnReference
 from ..tensors.tagging import local_type, pieces_of, tag_of, type_of
 from ..torch_compat import no_torch_function, same_memory
 from .gradient_origin import beginning
@@ -45,7 +45,7 @@ def _own(x: torch.Tensor, piece: Piece) -> Content | None:
     (start, stop), item = region.ranges[0], gradient.element_size()
     if not start <= piece.start <= piece.stop <= stop or item != piece.itemsize:
         return None
-    return Content(weakref.ref(parameter), (piece.start - start) // item)
+    return Content(OwnReference(parameter), (piece.start - start) // item)
 
 
 def is_foreign(pieces: Sequence[Piece], owner: torch.Tensor) -> bool:

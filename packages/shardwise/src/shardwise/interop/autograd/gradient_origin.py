@@ -6,14 +6,13 @@ accumulation buffer still knows that gradients are in it.
 
 from __future__ import annotations
 
-import weakref
-
 import torch
 
 from shardwise.diagnostics.source import Site
 from shardwise.diagnostics.source_location import SourceLocation
 
 from ..tensors.dtensors import local_part
+from ..tensors.own_references import OwnReference
 from ..tensors.tagging import Origin, Provenance, Tag, tag_of
 from ..torch_compat import no_torch_function, same_memory
 
@@ -34,7 +33,7 @@ class GradientOrigin(Origin):
         arrived: Site | None = None,
     ) -> None:
         super().__init__(site, "the gradient that arrived by this call", parent)
-        self._parameter = weakref.ref(parameter)
+        self._parameter = OwnReference(parameter)
         self.arrived = arrived or site
         self.gradient = self
 

@@ -165,6 +165,9 @@ class Recorder:
     ``leaves``   tensors for which gradients may be computed, and where they were declared.
     """
 
+    takes_copies = True
+    """False of one that hears what is declared, and keeps nothing."""
+
     def __init__(self) -> None:
         self.entries: list[Record | Draw] = []
         self.axes: dict[Axis, str] = {}
@@ -309,6 +312,11 @@ def narrow_sum_heard(call: str, dtype: torch.dtype) -> bool:
 def is_heard() -> bool:
     """False while what runs is not the program's own."""
     return _recorder is not None
+
+
+def is_recorded() -> bool:
+    """True while copies are taken of the program's tensors, to be compared with those of another run."""
+    return _recorder is not None and _recorder.takes_copies
 
 
 @contextlib.contextmanager

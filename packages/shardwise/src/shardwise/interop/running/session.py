@@ -66,6 +66,7 @@ class Session:
     ``paused``      nothing is checked for now.
     ``checked``, ``unchecked``  calls judged, and calls passed over because no operand had a type, since ``flush``.
     ``synchronised`` mesh axes along which random numbers are declared to be equal.
+    ``equal_by_marks`` those along which marks of a library alone say what is equal: ranks need not compute it alike.
     ``in_typed_code``  code with types runs inside a backward pass: a hook, the backward of a declared function.
     ``judged``      the codes that are told there; None: all of them.
     ``says_types``  the program has said a type, so that it can also say which generators are alike.
@@ -89,6 +90,7 @@ class Session:
         self.checked = 0
         self.unchecked = 0
         self.synchronised: frozenset[MeshAxis] = frozenset()
+        self.equal_by_marks: frozenset[MeshAxis] = frozenset()
         self.in_typed_code = False
         self.judged: frozenset[str] | None = None
         self.says_types = False

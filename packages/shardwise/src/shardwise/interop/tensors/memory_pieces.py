@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..torch_compat import no_torch_function, storage_of
+from .own_references import OwnReference
 
 MOST_RUNS = 1 << 14
 """A view of more separate ranges than this is taken for all that lies between its first element and its last."""
@@ -30,7 +30,7 @@ MOST_RUNS = 1 << 14
 class Content:
     """Elements of the gradient of one parameter, from element ``first`` on."""
 
-    owner: weakref.ref[torch.Tensor]
+    owner: OwnReference
     first: int
 
     def after(self, elements: int) -> Content:

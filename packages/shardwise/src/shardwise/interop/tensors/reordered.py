@@ -10,13 +10,13 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from shardwise.mesh.axis import MeshAxis
 
 from ..torch_compat import no_torch_function
+from .own_references import by_tensor
 
-_axes: Any = WeakIdKeyDictionary()
+_axes: Any = by_tensor()
 
 
 def note_reordered(x: torch.Tensor, axes: Collection[MeshAxis]) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ..torch_compat import no_torch_function, writes_of
+from .own_references import by_tensor
 
-_zeros: Any = WeakIdKeyDictionary()
+_zeros: Any = by_tensor()
 """By tensor, the count of its writes when it was declared."""
 
 

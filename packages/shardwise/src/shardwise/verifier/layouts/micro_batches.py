@@ -1,8 +1,8 @@
 """Micro-batches that are composed otherwise on a mesh than on one rank, though every step sees the same samples.
 
 A rank that takes its share of a batch first and cuts that into micro-batches then has in its first one what is spread
-over several in the run on one rank. What must agree is the step: the samples of all its micro-batches on all ranks, and
-the mean of their losses.
+over several in the run on one rank; where their size is given, a rank has fewer of them. What must agree is the step:
+samples of all its micro-batches on all ranks, and the mean of their losses, or their sum.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def _agree(key: Key, runs: Sequence[Sequence[torch.Tensor]], regrouped: bool) ->
     held = [values for values in ranks if values]
     if not held or not alone:
         return False
-    return _same_samples(held, alone) if key.kind == "input" else regrouped and _same_mean(held, alone)
+    if key.kind == "input":
+        is_number = all(not value.ndim for values in (*held, alone) for value in values)
+        return (_same_numbers if is_number else _same_samples)(held, alone)
+    return regrouped and _same_mean(held, alone)
 
 
 def _are_mispaired(runs: Sequence[Sequence[Sequence[torch.Tensor]]]) -> bool:
@@ -115,6 +118,19 @@ def _same_samples(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch
     return _rows(torch.cat(distinct)) == _rows(torch.cat(list(alone)))
 
 
+def _same_numbers(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
+    """Is what each micro-batch of a step is given beside its samples one number, which is that of the one rank, or one
+    of its terms? As the tokens of all, which each of two ranks may have halved, or taken for twice its own.
+    """
+    whole, *others = [torch.stack(list(values)).double() for values in (alone, *ranks)]
+    if any((one != one[0]).any() for one in (whole, *others)):
+        return False
+    firsts = torch.stack([one[0] for one in others])
+    return any(
+        bool(((one - whole[0]).abs() <= _CLOSE * whole[0].abs()).all()) for one in (firsts, firsts.sum(), firsts.mean())
+    )
+
+
 def _beside(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
     """The samples of two inputs, each beside its partner; None if they are not as many."""
     if not one.ndim or not other.ndim or len(one) != len(other):
@@ -128,6 +144,9 @@ def _rows(x: torch.Tensor) -> list[list[float]]:
 
 
 def _same_mean(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
-    here = torch.stack([torch.stack(list(values)).double().mean() for values in ranks]).mean()
-    there = torch.stack(list(alone)).double().mean()
-    return bool((here - there).abs() <= _CLOSE * there.abs())
+    """Also where a loss is a part of that of the step, and micro-batches are as many as fit: then their sums count."""
+    whole, *others = [torch.stack(list(values)).double() for values in (alone, *ranks)]
+    sums = torch.stack([one.sum() for one in others])
+    means = torch.stack([one.mean() for one in others])
+    pairs = ((means.mean(), whole.mean()), (sums.mean(), whole.sum()), (sums.sum(), whole.sum()))
+    return any(bool((here - there).abs() <= _CLOSE * there.abs()) for here, there in pairs)

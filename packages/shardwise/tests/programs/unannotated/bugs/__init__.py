@@ -12,6 +12,7 @@ from . import (
     objectives,
     optimizers,
     pipelines,
+    recipes,
     sharded_states,
     tensor_parallel,
 )
@@ -26,6 +27,7 @@ _FAMILIES = (
     objectives,
     optimizers,
     pipelines,
+    recipes,
     sharded_states,
     tensor_parallel,
 )

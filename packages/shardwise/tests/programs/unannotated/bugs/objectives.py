@@ -104,7 +104,7 @@ BUGS = [
         "every rank sees the first images",
         "images, labels = images[rank::world], labels[rank::world]",
         "images, labels = images[0::world], labels[0::world]",
-        "input 0",
+        "loss",  # what DDP is called with is no data: attacks are among it, which the model's gradients have made
     ),
     Bug("maml", "tasks are divided by the global count", "outer = outer / len(mine)", "outer = outer / 4", GRADIENT),
     Bug(
