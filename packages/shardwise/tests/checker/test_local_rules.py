@@ -280,8 +280,10 @@ def test_gradients_that_torch_reads_go_by_the_names_of_their_parameters(tp_mesh:
         spmd.all_reduce((rows * h).square().sum(), "tp", src=spmd.V, dst=spmd.I).backward()
         with refused("SW113", "clip_grad_norm_: stack adds scale.grad once per rank: rows.grad is a partial sum"):
             torch.nn.utils.clip_grad_norm_([scale, rows], 1.0)
-        with refused("SW113", "stack adds tensors[0] once per rank: tensors[1] is"):
+        with refused("SW113", "stack adds tensors[0] once per rank: tensors[1] is a partial sum"):
             torch.stack([p.grad.norm() for p in (scale, rows)])  # type: ignore[union-attr]
+        with refused("SW113", "stack adds tensors[0] once per rank: tensors[1] and tensors[2] are partial sums"):
+            torch.stack([p.grad.norm() for p in (scale, rows, rows)])  # type: ignore[union-attr]
 
 
 def test_the_annotation_that_is_suggested_names_the_axes_in_play(mesh: Any) -> None:

@@ -207,3 +207,21 @@ def test_a_micro_batch_that_is_treated_otherwise_is_a_cut_of_a_shard(name: str) 
 def test_where_findings_are_raised_the_cut_is(tp_mesh: Any) -> None:
     with typecheck(local=False), pytest.raises(SpmdTypeError, match="SW405"):
         spmd.assert_type(torch.randn(8, 4), {"tp": spmd.S(0)}).split(2)
+
+
+@pytest.mark.parametrize("cut", [torch.chunk, torch.tensor_split], ids=["chunk", "tensor_split"])
+def test_one_piece_by_a_share_of_pieces_is_a_micro_batch(cut: Callable[..., tuple[Tensor, ...]]) -> None:
+    """On one device it is the first of several: that it is treated as they are is trusted, and listed."""
+
+    def on_a_rank() -> tuple[list[str], list[str]]:
+        collector = Collector()
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+        with spmd.set_current_mesh(mesh), checking(local=False, collect=collector):
+            (piece,) = cut(shard(X), RANKS // mesh.size())
+            piece.square().sum()
+        result = collector.result()
+        return [finding.code for finding in result.findings], [claim.what for claim in result.trusted]
+
+    for codes, trusted in InProcessWorld(RANKS).run(on_a_rank):
+        assert codes == []
+        assert any("micro-batches" in what for what in trusted)

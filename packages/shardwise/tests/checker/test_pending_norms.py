@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from .on_ranks import RANKS, Case, drawn, judge, shard, whole
 X = drawn(2 * RANKS, 6)
 Y = drawn(4, 3 * RANKS, seed=1)
 BOTH = X.square().sum() + Y.square().sum()
+LARGEST = torch.stack([X.abs().max(), Y.abs().max()]).max()
 
 
 def cut() -> tuple[Tensor, Tensor]:
@@ -49,7 +51,11 @@ CASES = [
     Case("cat of several", lambda: torch.cat([x.norm().view(1) for x in cut()]).norm(2) ** 2, BOTH),
     Case("the sum of the squares", lambda: sum(x.norm() ** 2 for x in cut()), BOTH),
     Case("by hand", by_hand, BOTH.sqrt()),
+    Case("the largest of several, by torch", lambda: torch.nn.utils.get_total_norm(cut(), math.inf), LARGEST),
+    Case("in one kernel", lambda: torch.nn.utils.get_total_norm(cut(), math.inf, foreach=True), LARGEST),
+    Case("of one", lambda: torch.nn.utils.get_total_norm(-shard(X, 0), math.inf), X.abs().max()),
     Case("cast", lambda: shard(X, 0).norm().float().double() ** 2, X.float().norm().double() ** 2),
+    Case("of what may be below zero", lambda: torch.linalg.vector_norm(shard(X, 0).amax(0), math.inf), code="SW112"),
     Case("another order of norms", lambda: torch.stack([x.norm() for x in cut()]).norm(3), code="SW112"),
     Case("the spectral norm", lambda: torch.linalg.norm(shard(X, 0), 2), code="SW405"),
     Case("the largest of norms", lambda: torch.stack([x.norm() for x in cut()]).max(), code="SW112"),

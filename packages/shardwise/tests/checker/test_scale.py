@@ -129,6 +129,10 @@ def test_a_clipping_coefficient_of_a_norm_that_is_off_by_a_root_is_refused(tp_me
             (0.5 / (averaged + 1e-6)).clamp(max=1.0)
         with pytest.raises(SpmdTypeError, match="SW151"):
             torch.where(averaged > 0.5, 0.5 / averaged, 1.0)
+        with pytest.raises(SpmdTypeError, match="SW151"):
+            averaged.clamp(min=1.0)
+        assert exponent(norm.clamp(min=1.0)) == 0
+        assert exponent((x / x.shape[0]).clamp(min=1)) == 1, "counts are kept above zero on any scale"
 
 
 def test_a_derivative_of_torch_func_has_the_scale_of_what_is_derived(tp_mesh: Any) -> None:

@@ -12,6 +12,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,14 @@ def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> N
         ("(1 / 3) * x.shape[0]", -1),
         ("0.5 * x.shape[1]", 0),
         ("math.sqrt(x.shape[0] ** 2)", -1),
+        ("math.sqrt(x.shape[0])", Fraction(-1, 2)),
+        ("1.0 * x.shape[0] ** -0.5", Fraction(1, 2)),
+        ("1.0 / x.shape[0] ** 0.5", Fraction(1, 2)),
+        ("math.sqrt(x.shape[0]) * math.sqrt(x.shape[0])", -1),
+        ("1.0 * x.shape[0] ** 0.3333", None),
+        ("int(x.numel() ** 0.5)", None),
+        ("math.ceil(x.numel() ** 0.5)", None),
+        ("round(len(x) ** 0.5)", None),
         ("math.ceil(x.shape[0] / 1.5)", -1),
         ("math.log(x.shape[1])", 0),
         ("math.log(x.shape[0])", None),
@@ -214,7 +223,7 @@ def test_a_collective_on_another_thread_leaves_no_pending_sum(tp_mesh: Any) -> N
     ],
 )
 def test_numbers_in_a_programs_own_files_have_the_scale_of_the_dim(
-    tp_mesh: Any, expression: str, exponent: int | None
+    tp_mesh: Any, expression: str, exponent: int | Fraction | None
 ) -> None:
     code = carrying_numbers(f"RATE = 0.25\nnumber = {expression}".encode(), "program.py")
     assert code is not None

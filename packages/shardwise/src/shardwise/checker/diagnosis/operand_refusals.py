@@ -203,9 +203,11 @@ def partial_in_nonlinear(refused: RefusedCall) -> Diagnosis:
 def term_added_per_rank(refused: RefusedCall) -> Diagnosis:
     partial = refused.operands[refused.others[0]].type
     pending = isinstance(partial, TensorType) and partial.is_partial(refused.at.axis)
-    told = " and ".join(map(refused.name, refused.others))
+    told = " and ".join(dict.fromkeys(map(refused.name, refused.others)))
     does = f"puts {refused.first} in" if refused.op.rstrip("_") in _PUTTING_IN else f"adds {refused.first}"
-    why = f"{told} is a partial sum" if pending else f"the product of {told} is a pending sum"
+    several = len(set(map(refused.name, refused.others))) > 1
+    are = "are partial sums" if several else "is a partial sum"
+    why = f"{told} {are}" if pending else f"the product of {told} is a pending sum"
     return Diagnosis(
         "SW113",
         f"{refused.op} {does} once per rank: {why} over {refused.axis}, {refused.first} is not",

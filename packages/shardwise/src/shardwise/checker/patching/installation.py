@@ -34,6 +34,7 @@ from . import (
     storages,
     swapping,
     threads,
+    total_norm,
     vmap,
 )
 from .numbers import group_sizes, number_calls, rank_numbers, seeds
@@ -56,6 +57,7 @@ PLUGINS: tuple[Plugin, ...] = (
     masked.PLUGIN,
     nested.PLUGIN,
     grad_scaler.PLUGIN,
+    total_norm.PLUGIN,
     group_sizes.PLUGIN,
     rank_numbers.PLUGIN,
     number_calls.PLUGIN,

@@ -2,8 +2,8 @@
 
 A size, a group's number of ranks, the number of a rank, an ``.item()`` is an ``int`` or ``float`` to Python and to
 torch, and carries a type for as long as arithmetic keeps it: ``x.shape[0] * dist.get_world_size()`` is R and has the
-scale of one device, ``dist.get_rank() // 2`` is known on every rank. What makes a plain number of it (``math.sqrt``,
-a comparison; ``int()`` and ``float()`` outside the program's own files) loses it, and a number of unknown origin is
+scale of one device, ``dist.get_rank() // 2`` is known on every rank. What makes a plain number of it (a comparison;
+``math.sqrt``, ``int()`` and ``float()`` outside the program's own files) loses it, and a number of unknown origin is
 compatible with everything. No plain number is touched, so nothing else becomes slower.
 Source: docs/semantics.md sections 9 and 10.
 """
@@ -14,6 +14,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from shardwise.diagnostics.errors import SpmdTypeError
@@ -24,6 +25,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import reinterpret
 from shardwise.op_rules.propagation.operand import may_be_count
+from shardwise.op_rules.propagation.scale import known_power
 from shardwise.types.placement import R, V
 from shardwise.types.tensor_type import UNTYPED, Exponent, TensorType
 
@@ -132,7 +134,8 @@ class _Typed:
             return NotImplemented
         type = type_of(self)
         value = plain(self) ** plain(power)
-        scale = {axis: _times(type.exponent(axis), power) for axis in type.axes}
+        finite = isinstance(power, int) or math.isfinite(power)
+        scale = {axis: _times(type.exponent(axis), power) if finite else None for axis in type.axes}
         by_rank = _on_all_ranks(operator.pow, self, power)
         return typed(value, type.with_scale(scale), by_rank) if isinstance(value, (int, float)) else value
 
@@ -174,6 +177,9 @@ def typed(value: object, type: TensorType, by_rank: ByRank | None = None, writte
     made: Any
     if isinstance(value, int):
         made = TypedInt(value)
+        roots = [axis for axis, exponent in type.scale.items() if isinstance(exponent, Fraction)]
+        if roots:  # rounded: the side of a square grid of ranks is a size of two axes, and the root of none
+            type = type.with_scale(dict.fromkeys(roots))
     elif isinstance(value, float):
         made = TypedFloat(value)
     else:
@@ -352,5 +358,4 @@ def _merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
 
 
 def _times(exponent: Exponent, power: float) -> Exponent:
-    product = None if exponent is None else exponent * power
-    return int(product) if product is not None and product == int(product) else None
+    return None if exponent is None else known_power(exponent * Fraction(power))

@@ -58,7 +58,12 @@ def _split(call: Call) -> Labelling:
 
 
 def _chunked(call: Call) -> Labelling:
-    return _parts(call, [0] * min(call.get("chunks", 0), 2), call.get("dim", 0))
+    return _parts(call, [0] * _pieces(call, "chunks"), call.get("dim", 0))
+
+
+def _pieces(call: Call, count: str) -> int:
+    """1, or 2 for any larger number: one of ``4 // n`` pieces on four ranks is one of four on one device."""
+    return 2 if call.is_shared(count) else min(call.get(count, 0), 2)
 
 
 def _divided(call: Call) -> Labelling:
@@ -67,9 +72,10 @@ def _divided(call: Call) -> Labelling:
 
 def _sections(call: Call, dim: int) -> Labelling:
     """``tensor_split``: how many parts, or the positions between them."""
-    cuts = argument(call, "indices_or_sections", "sections", "indices")
+    names = ("indices_or_sections", "sections", "indices")
+    cuts = argument(call, *names)
     if isinstance(cuts, int):
-        return _parts(call, [0] * min(cuts, 2), dim)
+        return _parts(call, [0] * max(_pieces(call, name) for name in names if name in call.arguments), dim)
     return _parts(call, [0] * (len(cuts) + 1) if isinstance(cuts, Sequence) else None, dim)
 
 

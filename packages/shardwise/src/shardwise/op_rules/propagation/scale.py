@@ -17,7 +17,7 @@ from shardwise.types.placement import Placement, V
 from shardwise.types.tensor_type import Exponent, Power, as_power
 
 from ..schema import OpRule, Term
-from ..vocabulary.degrees import AVERAGING, COMPARED, HELD, JOINED, LAWS, NOT_HOMOGENEOUS, POSITIONED
+from ..vocabulary.degrees import AVERAGING, COMPARED, FLOORED, HELD, JOINED, LAWS, NOT_HOMOGENEOUS, POSITIONED
 from .local import ANY, Given, Refusal, Weak, expand
 
 LARGEST_ROOT = 12
@@ -36,9 +36,11 @@ def scale_rule(
     if rule.op in COMPARED:
         found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
         return found if isinstance(found, Refusal) else 0
+    # Gradients have whole powers, and so have their norms: behind a root is a norm of something else.
+    rooted = tuple(at for at, given in enumerate(givens) if isinstance(given.exponent, Fraction))
+    if rooted and any(given.number == 1 and given.param == FLOORED.get(rule.op) for given in givens):
+        return Refusal("SW151", "not homogeneous", rooted[:1])
     if _is_held_at_one(rule, givens):
-        # Gradients have whole powers, and so have their norms: behind a root is a norm of something else.
-        rooted = tuple(at for at, given in enumerate(givens) if isinstance(given.exponent, Fraction))
         return Refusal("SW151", "not homogeneous", rooted[:1]) if rooted else 0
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
@@ -173,7 +175,7 @@ def _of_product(factors: Sequence[Given], powers: Powers) -> Any:
         if factor.exponent is None:
             return None
         total += power * factor.exponent
-    return _exponent(total)
+    return known_power(total)
 
 
 def power_rule(givens: Sequence[Given]) -> Exponent:
@@ -184,10 +186,10 @@ def power_rule(givens: Sequence[Given]) -> Exponent:
         return 0
     if base.exponent is None or not isinstance(power, (int, float)) or power != power or abs(power) == float("inf"):
         return None
-    return _exponent(Fraction(power) * base.exponent)
+    return known_power(Fraction(power) * base.exponent)
 
 
-def _exponent(total: Fraction) -> Exponent:
+def known_power(total: Fraction) -> Exponent:
     """An exponent as types have it; a power that is no ratio of small numbers has none."""
     return as_power(total) if total.denominator <= LARGEST_ROOT else None
 
@@ -201,7 +203,7 @@ def _joined(terms: Sequence[Scaled]) -> Exponent | Refusal:
     for product, other in known[1:]:
         if other != exponent:
             return Refusal("SW150", f"{exponent} {other}", product, first)
-    return _exponent(Fraction(exponent))
+    return known_power(Fraction(exponent))
 
 
 def _is_split(given: Given) -> bool:

@@ -52,6 +52,9 @@ LAWS: Final[dict[str, str]] = {
 HELD: Final = {"clamp": ("max",), "clip": ("max",), "where": ("input", "other"), "torch.where": ("input", "other")}
 """Where the number 1 may stand for what a coefficient is held at, as in clipping."""
 
+FLOORED: Final = {"clamp": "min", "clip": "min", "clamp_min": "min"}
+"""Where the number 1 is the least that a root of mean squares divides by, as in Adafactor's clipping."""
+
 JOINED: Final = frozenset(["cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"])
 """Operands that lie side by side in the result: one of unknown scale has no scale for what is beside it."""
 
