@@ -23,6 +23,7 @@ class Cut(Protocol):
 
     row: Transition
     dim: int
+    other_dim: int
 
 
 def _one_entry_per_rank(x: Tensor, recipe: Cut, comm: Communicator, sizes: object) -> None:
@@ -45,11 +46,13 @@ def _whole_cut(x: Tensor, recipe: Cut, comm: Communicator, sizes: tuple[int, ...
                 code="SW206",
             )
     elif length % comm.size:
+        exchanges = recipe.row.op == "all_to_all"  # with split sizes it cuts dim 0, on both sides
+        uneven = () if exchanges else (f"split_sizes={_nearly_even(length, comm.size)} to cut it unevenly",)
         raise SpmdValueError(
             f"{_call(recipe)} cannot cut dim {recipe.dim} evenly: "
             f"its size {length} must be a multiple of the {comm.size} ranks of the axis",
             code="SW204",
-            help=(f"split_sizes={_nearly_even(length, comm.size)} to cut it unevenly", "or pad the dim"),
+            help=(*uneven, "or pad the dim" if uneven else "pad the dim"),
         )
 
 
@@ -97,7 +100,8 @@ def _nearly_even(length: int, count: int) -> list[int]:
 
 def _call(recipe: Cut) -> str:
     row = recipe.row
-    return f"{row.op} {row.src} -> {row.dst}".replace("S", f"S({recipe.dim})")
+    joined = recipe.other_dim if row.op == "all_to_all" else recipe.dim
+    return f"{row.op} {str(row.src).replace('S', f'S({joined})')} -> {str(row.dst).replace('S', f'S({recipe.dim})')}"
 
 
 Check = Callable[[Tensor, Cut, Communicator, Any], None]
