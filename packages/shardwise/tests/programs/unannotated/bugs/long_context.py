@@ -146,4 +146,32 @@ BUGS = [
         "for p in net.c2.parameters():",
         "gradient of c1",
     ),
+    Bug(
+        "causal_conv_cp",
+        "zeros are before every piece",
+        "y = torch.cat([Before.apply(x, self.width - 1), x], -1)",
+        "y = F.pad(x, (self.width - 1, 0))",
+        "loss|gradient of ",
+    ),
+    Bug(
+        "causal_conv_cp",
+        "the gradient of the rows before is lost",
+        "            own[..., -ctx.size :] = every[rank + 1]",
+        "            pass",
+        "gradient of ",
+    ),
+    Bug(
+        "causal_conv_cp",
+        "the gradient of the rows before is at the wrong end",
+        "own[..., -ctx.size :] = every[rank + 1]",
+        "own[..., : ctx.size] = every[rank + 1]",
+        "gradient of ",
+    ),
+    Bug(
+        "causal_conv_cp",
+        "divided by the elements of one piece",
+        "(y.numel() * world)",
+        "y.numel()",
+        "loss|gradient of ",
+    ),
 ]

@@ -168,4 +168,27 @@ BUGS = [
         "num_boxes, min=1",
         CLIP,
     ),
+    Bug(
+        "barlow_twins",
+        "the correlation is of one rank's samples",
+        "c = Sum.apply(standard(a, n).t() @ standard(b, n)) / n",
+        "c = standard(a, n).t() @ standard(b, n) / len(a)",
+        "loss",
+    ),
+    Bug(
+        "barlow_twins",
+        "deviations are one rank's",
+        "var = Sum.apply((z - mean).square().sum(0)) / n",
+        "var = z.var(0, unbiased=False)",
+        "loss",
+    ),
+    Bug("barlow_twins", "means are one rank's", "mean = Sum.apply(z.sum(0)) / n", "mean = z.mean(0)", "loss"),
+    Bug("barlow_twins", "gradients are summed", "        p.grad /= world\n", "", "gradient of "),
+    Bug(
+        "barlow_twins",
+        "the sum has the identity for a backward",
+        "        grad = grad.contiguous().clone()\n        dist.all_reduce(grad)\n        return grad",
+        "        return grad",
+        "gradient of ",
+    ),
 ]

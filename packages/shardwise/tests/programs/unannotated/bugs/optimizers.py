@@ -42,4 +42,27 @@ BUGS = [
         GRADIENT,
     ),
     Bug("kfac", "factors are not divided", "                factor /= world\n", "", GRADIENT),
+    Bug(
+        "adafactor_tp",
+        "the statistics of columns are one rank's",
+        "cols.lerp_(averaged(squares.mean(0)), 0.3)",
+        "cols.lerp_(squares.mean(0), 0.3)",
+        TRAINED,
+    ),
+    Bug("adafactor_tp", "rows are divided by the mean of one rank's", "averaged(rows.mean())", "rows.mean()", TRAINED),
+    Bug(
+        "adafactor_tp",
+        "the step is clipped by one rank's piece",
+        "averaged(update.square().mean()).sqrt()",
+        "update.square().mean().sqrt()",
+        TRAINED,
+    ),
+    Bug("adafactor_tp", "means are added up", "    return x / world", "    return x", TRAINED),
+    Bug(
+        "adafactor_tp",
+        "the roots of pieces are averaged",
+        "averaged(update.square().mean()).sqrt()",
+        "averaged(update.square().mean().sqrt())",
+        TRAINED,
+    ),
 ]
