@@ -517,3 +517,30 @@ def test_a_collective_is_known_under_any_name(mesh):
     with checking(strict=False, local=True, collect=Collector()):
         made = Aliased.apply(make("I", 3, 4, grad=True), make("V", 4, 5, grad=True), mesh.get_group("tp"))
     assert place(made) == "V"
+
+
+class Sent(Function):
+    """Entries of dim 0 for each rank, as tokens go to the ranks of their experts."""
+
+    @staticmethod
+    def forward(ctx, x):
+        made = torch.empty_like(x)
+        dist.all_to_all_single(made, x.contiguous())
+        return made
+
+    @staticmethod
+    def backward(ctx, grad):
+        made = torch.empty_like(grad)
+        dist.all_to_all_single(made, grad.contiguous())
+        return made
+
+
+def test_entries_for_each_rank_of_a_shard_are_lost_to_specs_and_no_mistake(tp_mesh):
+    found = Collector()
+    with checking(strict=False, local=False, collect=found):
+        tokens = spmd.assert_type(torch.randn(SIZE, 3, 2, requires_grad=True), {"tp": S(1)})
+        sent = Sent.apply(tokens * 1)
+        assert str(spmd.typeof(sent)).endswith("unknown")
+    result = found.result()
+    assert result.findings == ()
+    assert [noted.what for noted in result.lost] == ["the type of what Sent makes of entries for each rank"]

@@ -356,6 +356,9 @@ def _after_row(
     if isinstance(row.src, Shard) and own is not None and own != row.src:
         way = f"{cls.__name__} works along dim {row.src.dim}: all_to_all first, or the same along dim {own.dim}"
         refusal = wrong_shard_dim(cls.__name__, located.name(0), axis, row.src.dim, own.dim, way)
+    if refusal is not None and refusal.code == "SW412":  # nobody has chosen src and dst
+        session.lose(f"the type of what {cls.__name__} makes of entries for each rank", user_site())
+        return UNKNOWN_TYPE
     if refusal is not None:
         report(session, located, refusal, axis)
         return UNKNOWN_TYPE
