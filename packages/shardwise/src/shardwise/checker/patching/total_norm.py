@@ -14,11 +14,12 @@ import torch
 
 from shardwise.interop.tensors.dtensors import is_dtensor
 
-from .patches import Patches, Plugin, checking_session
+from .patches import Plugin, checking_session
 
 
-def _install(patches: Patches) -> None:
-    patches.replace_everywhere({torch.nn.utils.get_total_norm: _wrap(torch.nn.utils.get_total_norm)})
+def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+    plain = torch.nn.utils.get_total_norm
+    return {plain: _wrap(plain)}
 
 
 @functools.cache
@@ -41,4 +42,4 @@ def _wrap(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return get_total_norm
 
 
-PLUGIN = Plugin("total norms of gradients", _install)
+PLUGIN = Plugin("total norms of gradients", everywhere=_wrappers)
