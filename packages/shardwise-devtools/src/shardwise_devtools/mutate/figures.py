@@ -22,7 +22,7 @@ How often would a mistake slip through? `shardwise mutate` makes one at a time i
 doubles a collective, names another axis, dim or transition, moves it past another operation, divides a loss by another
 count; sends a message to another neighbour, with another tag or not at all, asks for another group, exchanges blocks or
 pieces, names another placement in a type, takes a mean for a sum. Each mutant runs on real processes, one a rank, and
-on one; the numbers decide whether it is wrong, and then the checker is asked, with local and with global types. The
+on one; the numbers decide whether it is wrong, and then the checker is asked, with local and global types. The
 programs are those of [the zoo](guide/zoo.md) and `examples/gpt`. This page is written by `shardwise-devtools mutants
 --write`.
 

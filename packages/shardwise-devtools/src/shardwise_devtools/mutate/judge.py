@@ -61,6 +61,10 @@ class Said:
     findings: tuple[str, ...] = ()
 
 
+Verdict = tuple[Measured, tuple[Said, ...]]
+"""What running a mutant shows, and what the checker says of it."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """One mutant with what was measured and said about it."""

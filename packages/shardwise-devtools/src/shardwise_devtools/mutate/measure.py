@@ -29,7 +29,7 @@ from shardwise.verifier.runs.processes import run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
 from .explained import Explained, reason_for
-from .judge import VERIFY, Judged, Measured, Numbers, Said
+from .judge import VERIFY, Judged, Measured, Numbers, Said, Verdict
 from .operators import Mutant
 from .substitute import Changed
 
@@ -87,14 +87,16 @@ class Bench:
             raise Unfit("nothing in it can be compared: it declares no types and takes no optimizer step")
         return Bench(program, mesh, rtol, tuple(map(_values, plain)), claims)
 
-    def judge(self, mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
+    def judge(self, mutant: Mutant) -> Verdict:
         """What running ``mutant`` shows, and what the checker says of it."""
         try:
             measured = self.measured(mutant.texts)
-            said = tuple(
-                Said(mode, tuple(dict.fromkeys(map(shown, errors_of(self.findings(mutant.texts, mode))))))
-                for mode in MODES
-            )
+            said: tuple[Said, ...] = ()
+            for mode in MODES:
+                # What one mode rejects need not be shown to the other: a run on many ranks is long.
+                if not any(one.findings for one in said):
+                    found = errors_of(self.findings(mutant.texts, mode))
+                    said += (Said(mode, tuple(dict.fromkeys(map(shown, found)))),)
             if measured.numbers is Numbers.DIFFERENT and not any(one.findings for one in said):
                 said += (Said(VERIFY, self.verified(mutant.texts)),)
         except Broken as error:
@@ -140,9 +142,14 @@ def judge_all(
     bench: Bench, mutants: Sequence[Mutant], jobs: int, explained: tuple[Explained, ...] = ()
 ) -> Iterator[Judged]:
     """Every mutant judged, in their order, ``jobs`` at a time."""
+    for mutant, (measured, said) in zip(mutants, verdicts(bench, mutants, jobs), strict=True):
+        yield Judged(mutant, measured, said, reason_for(mutant, explained))
+
+
+def verdicts(bench: Bench, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
+    """What judges say of every mutant, in their order, ``jobs`` at a time."""
     with worker_pool(jobs, "fork", functools.partial(_start, bench)) as pool:
-        for mutant, (measured, said) in zip(mutants, pool.map(_judge, mutants), strict=True):
-            yield Judged(mutant, measured, said, reason_for(mutant, explained))
+        yield from pool.map(_judge, mutants)
 
 
 def _plain(subject: Changed, mesh: Mapping[str, int]) -> tuple[list[RankRun], RankRun]:
@@ -178,7 +185,7 @@ def _start(bench: Bench) -> None:
     torch.set_num_threads(1)
 
 
-def _judge(mutant: Mutant) -> tuple[Measured, tuple[Said, ...]]:
+def _judge(mutant: Mutant) -> Verdict:
     assert _bench is not None, "workers are given the bench when they start"
     return _bench.judge(mutant)
 
