@@ -8,7 +8,7 @@ import pytest
 
 from shardwise.host.program import Program
 from shardwise_devtools.mutate.files import files_of
-from shardwise_devtools.mutate.judge import Fate, Judged
+from shardwise_devtools.mutate.judge import Fate, Judged, Said
 from shardwise_devtools.mutate.measure import Bench, Unfit, judge_all
 from shardwise_devtools.mutate.mutants import mutants_in
 
@@ -76,7 +76,24 @@ def test_a_forgotten_sum_is_wrong_and_rejected(judged: list[Judged]) -> None:
     assert {(one.mutant.place, one.fate) for one in dropped} == {(place, Fate.KILLED) for place in places}
     for one in dropped:
         assert "differs" in one.measured.detail
-        assert all(said.findings for said in one.said)
+        assert [bool(said.findings) for said in one.said] == [True]  # one mode is enough
+
+
+def test_one_imagined_rank_is_asked_before_all_real_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench.of(program(folder), {"tp": 2})
+    assert bench.imagined == ("local", "global")
+    dropped = next(one for one in mutants_in(folder / "train.py", ("tp",), ("drop",)) if "sum" in one.before)
+    monkeypatch.setattr(Bench, "findings", lambda *_: pytest.fail("a verdict of one rank is enough"))
+    assert bench.judge(dropped)[1] == (Said("local", ("SW112 at train.py:20",)),)
+
+
+def test_what_one_rank_cannot_know_is_asked_of_all(tmp_path: Path) -> None:
+    """A program that raises where the values of the other rank are imagined."""
+    (tmp_path / "layer.py").write_text(LAYER)
+    known = TRAIN.replace("    loss.backward()", "    assert 3.25 < total < 3.26\n    loss.backward()")
+    (tmp_path / "train.py").write_text(known)
+    bench = Bench.of(program(tmp_path), {"tp": 2})
+    assert bench.imagined == ()
 
 
 def test_a_number_that_depends_on_the_mesh_is_left_to_verify(judged: list[Judged]) -> None:

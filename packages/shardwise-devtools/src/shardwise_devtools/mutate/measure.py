@@ -28,6 +28,7 @@ from shardwise.verifier.runs.crash import crash_among, lost
 from shardwise.verifier.runs.processes import run_ranks
 from shardwise.worlds.world import RankFailure, RankTimeout
 
+from .checked_alone import imagined_types
 from .explained import Explained, reason_for
 from .judge import VERIFY, Judged, Measured, Numbers, Said, Verdict
 from .operators import Mutant
@@ -56,6 +57,7 @@ class Bench:
     ``rtol``    how far values may be apart; None takes it from the dtypes.
     ``values``  for every rank of the mesh, what the program computes there, in program order.
     ``claims``  the types that the checker finds for losses and named values, for every rank: plain runs have none.
+    ``imagined``  the modes in which the checker accepts it on one imagined rank too.
     """
 
     program: Program
@@ -63,6 +65,7 @@ class Bench:
     rtol: float | None
     values: tuple[tuple[torch.Tensor, ...], ...]
     claims: tuple[Claims, ...]
+    imagined: tuple[str, ...] = ()
 
     @staticmethod
     def of(program: Program, mesh: Mapping[str, int], *, rtol: float | None = None) -> Bench:
@@ -85,23 +88,35 @@ class Bench:
             raise Unfit(f"its numbers are wrong: {_told(numbers.disagreements[0])}")
         if not numbers.equal:
             raise Unfit("nothing in it can be compared: it declares no types and takes no optimizer step")
-        return Bench(program, mesh, rtol, tuple(map(_values, plain)), claims)
+        alike = {mode: imagined_types(subject, mesh, options) for mode, options in MODES.items()}
+        imagined = tuple(mode for mode, types in alike.items() if types is not None and not types.errors)
+        return Bench(program, mesh, rtol, tuple(map(_values, plain)), claims, imagined)
 
     def judge(self, mutant: Mutant) -> Verdict:
         """What running ``mutant`` shows, and what the checker says of it."""
         try:
             measured = self.measured(mutant.texts)
-            said: tuple[Said, ...] = ()
-            for mode in MODES:
-                # What one mode rejects need not be shown to the other: a run on many ranks is long.
-                if not any(one.findings for one in said):
-                    found = errors_of(self.findings(mutant.texts, mode))
-                    said += (Said(mode, tuple(dict.fromkeys(map(shown, found)))),)
+            said = self._said(mutant.texts)
             if measured.numbers is Numbers.DIFFERENT and not any(one.findings for one in said):
                 said += (Said(VERIFY, self.verified(mutant.texts)),)
         except Broken as error:
             return Measured(Numbers.CRASHED, str(error)), ()
         return measured, said
+
+    def _said(self, texts: Mapping[Path, str]) -> tuple[Said, ...]:
+        """What the checker says: of one imagined rank, and of all real ones only where it accepts that, which takes
+        long on many; and in a mode only where it accepts it in those before."""
+        subject = Changed(self.program, texts)
+        for mode in self.imagined:
+            types = imagined_types(subject, self.mesh, MODES[mode])
+            if types is not None and (errors := errors_of(types.findings)):
+                return (_words(mode, errors),)
+        said: tuple[Said, ...] = ()
+        for mode in MODES:
+            said += (_words(mode, errors_of(self.findings(texts, mode))),)
+            if said[-1].findings:
+                break
+        return said
 
     def verified(self, texts: Mapping[Path, str]) -> tuple[str, ...]:
         """What ``shardwise verify`` says is wrong of the program with these texts: it knows no other program.
@@ -194,6 +209,10 @@ def shown(finding: Finding) -> str:
     """``SW201 at train.py:57``."""
     location = finding.location
     return finding.code if location is None else f"{finding.code} at {location.file.rpartition('/')[2]}:{location.line}"
+
+
+def _words(mode: str, errors: Sequence[Finding]) -> Said:
+    return Said(mode, tuple(dict.fromkeys(map(shown, errors))))
 
 
 def errors_of(found: Sequence[Finding]) -> list[Finding]:
