@@ -93,6 +93,32 @@ def test_inclusion_holds_also_where_a_step_crosses_atoms(inner, outer, expected)
     assert Layout(*inner).issubset(Layout(*outer)) is expected
 
 
+@given(layouts(), layouts(), layouts())
+def test_parts_of_a_merge_and_parts_of_parts_are_inside(one, other, third):
+    """Inclusion is an order, and what is merged is inside, whichever numbering it was written in."""
+    if one.issubset(other) and other.issubset(one):
+        assert one == other
+    if one.issubset(other) and other.issubset(third):
+        assert one.issubset(third)
+    if one.isorthogonal(other):
+        assert one.issubset(one.merge(other))
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "expected"),
+    [
+        ((2**40, 2), ((2**39, 3), (4, 1)), True),  # every second step carries
+        ((2**40, 2), ((2**39, 2), (4, 1)), False),
+        ((2**40, 3), ((2**39, 4), (6, 1)), True),
+        (((2**30, 2**8), (2**12, 6)), ((2**30, 2**9, 2), (2**12, 6, 1)), True),
+        (((2**30, 2**8), (2**12, 6)), ((2**30, 2**7, 3), (2**12, 12, 2)), False),
+        (((2**30, 2**8), (2**12, 6)), ((2**30, 2**7, 4), (2**12, 12, 2)), True),
+    ],
+)
+def test_inclusion_is_decided_on_layouts_however_many_ranks_they_have(inner, outer, expected):
+    assert Layout(*inner).issubset(Layout(*outer)) is expected
+
+
 @given(st.one_of(st.tuples(layouts(), layouts()), digits_of_a_grid()))
 def test_orthogonal_layouts_count_in_mixed_radix(pair):
     """Digits in order of stride reach every sum once, ascending; that is what orthogonal means."""

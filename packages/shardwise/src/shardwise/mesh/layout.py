@@ -83,20 +83,12 @@ class Layout(Pictured):
         """
         return sum(rank // stride % size * stride for size, stride in self.atoms)
 
-    def _digits(self, rank: int) -> list[int] | None:
-        # Greedy is exact: a smaller digit would leave more than the inner atoms can span.
-        digits = []
-        for size, stride in self.atoms:
-            digit = min(rank // stride, size - 1)
-            digits.append(digit)
-            rank -= digit * stride
-        return digits if rank == 0 else None
-
     def issubset(self, other: Layout) -> bool:
-        """Whether every rank of this layout is one of ``other``'s. Law: inclusion of the sets of ranks."""
-        if self.numel() > other.numel() or self.span() > other.span():
-            return False
-        return _inside(0, self.atoms, other)
+        """Whether every rank of this layout is one of ``other``'s, whatever atoms of it a step crosses.
+
+        Law: inclusion of the sets of ranks.
+        """
+        return self.numel() <= other.numel() and _inside(0, self.atoms, other.atoms)
 
     def isorthogonal(self, *others: Layout) -> bool:
         """Whether all these layouts together are independent digits of one numbering of ranks.
@@ -206,24 +198,39 @@ def _ranks(atoms: tuple[Atom, ...]) -> Iterator[int]:
             yield digit * stride + inner
 
 
-def _inside(offset: int, atoms: tuple[Atom, ...], whole: Layout) -> bool:
-    """Whether ``offset`` plus every sum over ``atoms`` lies in ``whole``."""
-    digits = whole._digits(offset)
-    if digits is None:
+def _inside(offset: int, atoms: Sequence[Atom], whole: Sequence[Atom]) -> bool:
+    """Whether ``offset`` plus every sum over ``atoms`` is a sum over ``whole``."""
+    if offset + span(atoms) > span(whole):
         return False
+    return not whole or _residues_inside(offset, atoms, whole[0][1], whole[1:])
+
+
+def _residues_inside(offset: int, atoms: Sequence[Atom], modulus: int, whole: Sequence[Atom]) -> bool:
+    """The same of what is left of the sums modulo ``modulus``, which is beyond the span of ``whole``."""
+    offset, atoms = _residues(offset, atoms, modulus)
+    if offset + span(atoms) < modulus:
+        return _inside(offset, atoms, whole)
+    # Steps that go round and do not close: each place of the one with the fewest is looked at.
+    (size, stride), *others = sorted(atoms)
+    return all(_residues_inside(offset + digit * stride, others, modulus, whole) for digit in range(size))
+
+
+def _residues(offset: int, atoms: Sequence[Atom], modulus: int) -> tuple[int, Sequence[Atom]]:
+    """An offset and atoms with the same sums modulo ``modulus``; none is as large, if those that go round close.
+
+    4:2 modulo 4 closes: it goes through 0, 2, 0, 2, as 2:2 does.
+    """
+    offset, steps = offset % modulus, []
     for size, stride in atoms:
-        step = whole._digits(stride)
-        if step is None and offset == 0:
-            return False
-        if step is None:
-            break
-        digits = [digit + (size - 1) * more for digit, more in zip(digits, step, strict=True)]
-    else:
-        if all(digit < size for digit, size in zip(digits, whole.sizes, strict=True)):
-            return True  # no digit carries, so every sum is a rank of the whole
-    # Steps that carry from one atom of the whole into the next (4:2 within (2, 3):(4, 1)): look at each.
-    size, stride = atoms[0]
-    return all(_inside(offset + digit * stride, atoms[1:], whole) for digit in range(size))
+        if stride % modulus:
+            steps.append((min(size, modulus // math.gcd(stride, modulus)), stride % modulus))
+    if offset + span(steps) >= modulus:
+        for at, (size, stride) in enumerate(steps):
+            common = math.gcd(stride, modulus)
+            if size * common == modulus:
+                offset, others = _residues(offset, [*steps[:at], *steps[at + 1 :]], common)
+                return offset, [(size, common), *others]
+    return offset, steps
 
 
 def _checked_atoms(sizes: object, strides: object) -> list[Atom]:
