@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from shardwise.cli.main import main
 from shardwise.cli.pages.call_page import call_sections, called_example
+from shardwise.cli.pages.dim_fates import from_front, words
 from shardwise.cli.pages.example_calls import CALLS
 from shardwise.cli.pages.rule_page import examples_of, placements
 from shardwise.cli.pages.rule_page import render as page_of
@@ -69,6 +70,38 @@ def test_columns_of_costs_are_as_wide_as_their_cells():
         line.index(what) for line in costs for what in ("left to be", "nothing", "d key", "result") if what in line
     }
     assert len(starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "rows"),
+    [
+        ("linear", ["[4, 6, 8]         bd0 bd1 k", "[4, 6, 6]         bd0 bd1 n"]),
+        ("embedding", ["[4, 6]            id0 id1", "[4, 6, 6]         id0 id1 h"]),
+        ("add", ["[4, 6, 8]         d0 d1 d2"]),
+        ("softmax", ["[4, 6, 8]         i0 i1 i2"]),
+    ],
+)
+def test_the_dims_of_an_example_are_counted_from_the_first(op, rows):
+    page = rules(op).stdout
+    for row in rows:
+        assert row in page
+
+
+def test_no_operand_of_any_example_counts_its_dims_backwards():
+    wrong = []
+    for rule in all_rules():
+        example = next(iter(examples_of(rule)), None)
+        if example is not None:
+            names = from_front(example.labelling.operands)
+            for dims in example.labelling.operands:
+                numbers = [label for label in words(dims, names).split() if label[-1].isdigit()]
+                if len({label.rstrip("0123456789") for label in numbers}) == 1 and _goes_down(numbers):
+                    wrong.append((rule.op, numbers))
+    assert wrong == []
+
+
+def _goes_down(numbers):
+    return len(numbers) > 1 and numbers == sorted(numbers, reverse=True)
 
 
 def test_a_page_shows_laws_and_placements_of_each_result():

@@ -16,7 +16,7 @@ from shardwise.op_rules.propagation.sharded import Sharded, not_pending, sharded
 from shardwise.op_rules.schema import Each, Kind, OpRule, Result
 from shardwise.types.placement import P, PerMeshAxisLocalSpmdType, PerMeshAxisSpmdType, R, Shard, V, to_local_type
 
-from .dim_fates import FATES
+from .dim_fates import FATES, from_front, words
 from .example_calls import call_of
 from .joining_page import joining
 
@@ -289,24 +289,21 @@ def _verdict(rule: OpRule, names: Sequence[str], places: Sequence[PerMeshAxisSpm
 
 
 def _dims(example: Example) -> str:
-    lines = ["example"]
+    lines, names = ["example"], from_front(example.labelling.operands)
     width = max(11, *(len(name) + 2 for name in example.names))
     for name, shape, dims in zip(example.names, example.shapes, example.labelling.operands, strict=True):
-        lines.append(f"  {name:<{width}}{list(shape)!s:<18}{_words(dims)}")
+        lines.append(f"  {name:<{width}}{list(shape)!s:<18}{words(dims, names)}")
     lines += [
-        f"  {'result':<{width}}{_list(example.result_sizes(number)):<18}{_words(dims)}"
+        f"  {'result':<{width}}{_list(example.result_sizes(number)):<18}{words(dims, names)}"
         for number, dims in enumerate(example.labelling.results)
     ]
-    lines += [f"  {label}: {FATES[fate]}" for label, fate in example.labelling.fates.items() if label in example.sizes]
+    fates = example.labelling.fates.items()
+    lines += [f"  {names.get(label, label)}: {FATES[fate]}" for label, fate in fates if label in example.sizes]
     lengths = {"shards of one length, or even=True": example.labelling.even}
     lengths["shards of whole groups"] = example.labelling.grouped
     for need, labels in lengths.items():
-        lines += [f"  {label}: {need}" for label in sorted(labels) if label in example.sizes]
+        lines += [f"  {names.get(label, label)}: {need}" for label in sorted(labels) if label in example.sizes]
     return "\n".join(lines)
-
-
-def _words(dims: Sequence[str | None]) -> str:
-    return " ".join("-" if label is None else label for label in dims)
 
 
 def extents(example: Example, dims: Sequence[str | None], cut: str | None = None) -> list[object]:
