@@ -70,7 +70,7 @@ def _needs(found: Entry, sizes: dict[str, int]) -> Iterator[str]:
     shown = ", which experts see as ".join(
         "`" + ", ".join(f"{axis}={size}" for axis, size in seen.items()) + "`" for seen in found.program.meshes(sizes)
     )
-    yield f"On {shown}, in float64, {who(found)}"
+    yield f"On {shown}, in float64, {who(found)}:"
     yield from ("", "| | bytes | elements |", "| --- | ---: | --- |")
     for verb, elements, noun, formula in needs(found, sizes):
         yield f"| {verb} {noun} | {elements * BYTES:,.0f} | `{formula}` |"
