@@ -179,6 +179,16 @@ RIGHT = {
         "flag = torch.tensor([rank])\nwork = dist.all_reduce(flag, async_op=True)\nwork.wait()\n"
         "assert flag.item() == 6\n"
     ),
+    "a thread with a group of its own, which waits while the program goes on": (
+        "import threading, time\nown = dist.new_group([0, 1, 2, 3])\n"
+        "def gather(group):\n    found = [None] * 4\n    dist.all_gather_object(found, rank, group=group)\n"
+        "    assert found == [0, 1, 2, 3]\n\n"
+        "saving = threading.Thread(target=gather, args=(own,))\n"
+        "if rank % 2 == 0:\n    saving.start()\n    time.sleep(0.3)\n"
+        "gather(None)\n"
+        "if rank % 2:\n    saving.start()\n"
+        "saving.join()\n"
+    ),
     "groups in any order, when nobody waits in between": (
         "works = [dist.all_reduce(torch.ones(2), group=group, async_op=True)\n"
         "         for group in ((dp, tp) if rank in (0, 3) else (tp, dp))]\n"

@@ -162,6 +162,32 @@ def test_the_rank_that_differs_stands_first_and_the_others_beside_it():
     ]
 
 
+CROSSED = [reduce(PAIR, 1), reduce(TWIN, 2)], [reduce(TWIN, 3), reduce(PAIR, 4)]
+
+
+def test_a_call_blocks_the_thread_that_issues_it_and_no_other():
+    traces = [Trace(0, CROSSED[0], threads=(0, 1)), Trace(1, CROSSED[1], threads=(1, 0))]
+    assert compare(traces) == ()
+    of_one_thread = [Trace(0, CROSSED[0], threads=(1, 1)), Trace(1, CROSSED[1], threads=(0, 0))]
+    assert [one.code for one in compare(of_one_thread)] == ["SW504"]
+
+
+def test_calls_of_several_threads_keep_their_order_in_a_channel():
+    """The second is of a thread that the first one's has started and waits for."""
+    events = [reduce(PAIR, 1), barrier(PAIR, 2), reduce(PAIR, 3)]
+    assert compare([Trace(0, events, threads=(0, 1, 0)), Trace(1, events, threads=(0, 0, 0))]) == ()
+
+
+def test_a_thread_may_wait_for_the_call_of_another():
+    events = [send(1), Wait((0,))], [Wait((1,)), recv(0)]
+    assert compare([Trace(0, events[0], threads=(0, 1)), Trace(1, events[1], threads=(1, 0))]) == ()
+
+
+def test_a_thread_that_comes_to_no_end_is_told_of():
+    traces = [Trace(0, [reduce(TWIN, 1), barrier(PAIR, 2)], threads=(1, 0)), Trace(1, [barrier(PAIR, 3)])]
+    assert [(one.code, one.location.line) for one in compare(traces)] == [("SW503", 1)]
+
+
 @pytest.mark.parametrize(
     ("end", "words"),
     [

@@ -117,11 +117,15 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Everything that one rank asked of the others."""
+    """Everything that one rank asked of the others.
+
+    ``threads``  a number for the thread of each event; empty: one has issued all.
+    """
 
     rank: int
     events: Sequence[TracedCall | Wait] = ()
     end: End = End()
+    threads: Sequence[int] = ()
 
     def exchanges(self) -> Iterator[TracedCall]:
         """The collectives and messages, without the making of groups."""

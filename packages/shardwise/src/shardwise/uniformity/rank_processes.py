@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -27,7 +27,8 @@ from typing import Any
 from shardwise.diagnostics.finding import Finding
 from shardwise.host.forking import signals_held
 
-from .calls import CutOff, End, Ending, Trace, TracedCall, Wait
+from .calls import End, Ending, Trace, TracedCall, Wait
+from .child_link import CUT, ChildLink
 from .expressions import EqualValue
 from .matching import Matcher, Meeting, clashes
 
@@ -42,7 +43,6 @@ PATIENCE_FACTOR = 10.0
 BEYOND_CALLS = 100
 BEYOND_S = 10.0
 """How far ranks are followed after they have come to wait for each other, to see what each would have done next."""
-_CUT = "cut"
 
 
 @dataclass
@@ -64,10 +64,13 @@ class _Running:
     pipe: Connection
     started_s: float
     events: list[TracedCall | Wait] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
+    thread_count: int = 0
     told: list[EqualValue | Finding] = field(default_factory=list)
     parcels: dict[int, bytes] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
-    fetching: int | None = None
+    fetching: set[int] = field(default_factory=set)
+    heard_s: float = 0.0
     told_to_stop_s: float | None = None
     cut: bool = False
     end: End | None = None
@@ -78,43 +81,11 @@ class _Running:
     def alive(self) -> bool:
         return self.end is None
 
-
-class ChildLink:
-    """The way from a rank's process to the one that compares; a ``collective_trace.Link``."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._count = 0
-        self._lock = threading.Lock()
-        self.cut = False
-
-    def post(self, event: TracedCall | Wait, parcel: bytes | None = None, fetches: bool = False) -> int:
-        """Tell of an event; its position in the trace."""
-        with self._lock:
-            self._pipe.send(("post", event, parcel, fetches))
-            self._count += 1
-            return self._count - 1
-
-    def fetch(self, position: int) -> Mapping[int, bytes] | None:
-        """What the ranks that meet in this call have handed in. Errors: CutOff if they never will."""
-        with self._lock:
-            if not self.cut:
-                self._pipe.send(("fetch", position))
-                answer = self._pipe.recv()
-                self.cut = answer == _CUT
-            if self.cut:
-                raise CutOff
-            return answer  # type: ignore[no-any-return]
-
-    def mesh(self, sizes: Sequence[int]) -> None:
-        """The program has made a mesh."""
-        with self._lock:
-            self._pipe.send(("mesh", tuple(sizes)))
-
-    def tell(self, what: EqualValue | Finding) -> None:
-        """Something that is known of this rank, for the end."""
-        with self._lock:
-            self._pipe.send(("told", what))
+    @property
+    def waits(self) -> bool:
+        """All its threads that issue calls wait here; after a long silence one is enough: the others wait for it."""
+        silent = time.monotonic() > self.heard_s + PATIENCE_S
+        return bool(self.fetching) and (silent or len(self.fetching) == self.thread_count)
 
 
 Run = Callable[[int, ChildLink], tuple[End, str]]
@@ -170,7 +141,7 @@ class Coordinator:
                 os.close(lifeline)
 
     def _turn(self, lifeline: int, ours: int) -> None:
-        busy = sum(one.alive and one.fetching is None for one in self._running.values())
+        busy = sum(one.alive and not one.fetching for one in self._running.values())
         while self._queue and busy < self.jobs:
             self._start(self._queue.pop(0), lifeline, ours)
             busy += 1
@@ -198,13 +169,14 @@ class Coordinator:
         try:
             while one.alive and one.pipe.poll():
                 kind, *told = one.pipe.recv()
+                one.heard_s = time.monotonic()
                 if kind == "post":
                     self._posted(rank, *told)
                 elif kind == "fetch":
-                    one.fetching = told[0]
+                    one.fetching.add(told[0])
                     self._select(None)
                     self._answer(self._meeting(rank, told[0]))
-                    if one.fetching is not None and self._stuck_s is not None:
+                    if told[0] in one.fetching and self._stuck_s is not None:
                         self._let_go(rank)
                 elif kind == "mesh":
                     self._select(told[0])
@@ -225,12 +197,15 @@ class Coordinator:
         elif one.told_to_stop_s is not None and not self.interrupted:
             after_s = one.told_to_stop_s - one.started_s
             end = End(Ending.BUSY, f"after {after_s:.0f} s", end.location)
-        one.end, one.report, one.fetching, one.ended_s = end, report, None, time.monotonic()
+        one.end, one.report, one.ended_s = end, report, time.monotonic()
+        one.fetching.clear()
         self._select(None)
 
-    def _posted(self, rank: int, event: TracedCall | Wait, parcel: bytes | None, fetches: bool) -> None:
+    def _posted(self, rank: int, event: TracedCall | Wait, parcel: bytes | None, fetches: bool, thread: int) -> None:
         one = self._running[rank]
         one.events.append(event)
+        one.threads.append(thread)
+        one.thread_count = max(one.thread_count, thread + 1)
         position = len(one.events) - 1
         if parcel is not None:
             one.parcels[position] = parcel
@@ -259,7 +234,7 @@ class Coordinator:
         """When all have come to a call, hand out what they brought to those that wait for it."""
         if not meeting.complete:
             return
-        waiting = [rank for rank, (at, _) in meeting.calls.items() if self._running[rank].fetching == at]
+        waiting = {rank: at for rank, (at, _) in meeting.calls.items() if at in self._running[rank].fetching}
         if not waiting:
             return
         found = [one for rank in meeting.calls for _, one in clashes(meeting, rank)]
@@ -273,22 +248,22 @@ class Coordinator:
         # Who has sent a message is told, also where what was sent does not travel.
         senders = [rank for rank, (_, call) in meeting.calls.items() if call.kind == "send"]
         parcels = dict.fromkeys(senders, b"") | parcels
-        for rank in waiting:
-            self._running[rank].owed.discard(meeting.calls[rank][0])
-            self._tell(rank, None if found else parcels)
+        for rank, at in waiting.items():
+            self._running[rank].owed.discard(at)
+            self._tell(rank, at, None if found else parcels)
         if not any(at in self._running[rank].owed for rank, (at, _) in meeting.calls.items()):
             for rank, (at, _) in meeting.calls.items():
                 self._running[rank].parcels.pop(at, None)
 
-    def _tell(self, rank: int, answer: object) -> None:
+    def _tell(self, rank: int, position: int, answer: object) -> None:
         one = self._running[rank]
-        one.fetching = None
+        one.fetching.discard(position)
         with contextlib.suppress(OSError):  # it has died meanwhile, which is heard of next
-            one.pipe.send(answer)
+            one.pipe.send((position, answer))
 
     def _free_the_stuck(self) -> None:
         alive = [rank for rank, one in self._running.items() if one.alive]
-        waiting = all(self._running[rank].fetching is not None for rank in alive)
+        waiting = all(self._running[rank].waits for rank in alive)
         if alive and waiting and not self._queue and not any(self._running[rank].pipe.poll() for rank in alive):
             self._stuck_s = self._stuck_s or time.monotonic()
             for rank in alive:
@@ -297,7 +272,8 @@ class Coordinator:
     def _let_go(self, rank: int) -> None:
         """A rank that is stuck goes on with values of its own, as far as is worth knowing."""
         self._beyond[rank] = self._beyond.get(rank, 0) + 1
-        self._tell(rank, None if self._beyond[rank] < BEYOND_CALLS else _CUT)
+        for position in tuple(self._running[rank].fetching):
+            self._tell(rank, position, None if self._beyond[rank] < BEYOND_CALLS else CUT)
 
     def _mind_the_clock(self) -> None:
         now = time.monotonic()
@@ -315,7 +291,7 @@ class Coordinator:
             elif self._stuck_s is not None and now > self._stuck_s + BEYOND_S:
                 one.cut = True
                 self._stop(one)
-            elif patience_s is not None and one.fetching is None and now > one.started_s + patience_s:
+            elif patience_s is not None and not one.fetching and now > one.started_s + patience_s:
                 self._stop(one)
 
     def _interrupt(self) -> None:
@@ -354,7 +330,10 @@ class Coordinator:
         output = self._output(rank)
         text = output.read_text(errors="replace") if output.exists() else ""
         return RankOutcome(
-            Trace(rank, tuple(one.events), one.end or End(Ending.CUT)), one.report, text, tuple(one.told)
+            Trace(rank, tuple(one.events), one.end or End(Ending.CUT), tuple(one.threads)),
+            one.report,
+            text,
+            tuple(one.told),
         )
 
 

@@ -1,14 +1,16 @@
 """Would the ranks of a job hang? Replays what each of them asks of the others, and finds where they part ways.
 
 Pure: traces in, findings out. Every rank goes on until a call that blocks; a call is done when all whose calls are
-known have come. Ranks that were not run are taken to follow. When nobody can go on, the reason is one of these: a rank
-has ended that others wait for (SW503), a call that the others never issue (SW501), or calls that all issue, in orders
-that cross (SW504). Before it comes to that, calls that meet are compared: SW501, SW502, SW505. What the replay leaves
-behind is a message without its other half (SW506).
+known have come. It blocks the thread that issues it, and no other. Ranks that were not run are taken to follow. When
+nobody can go on, the reason is one of these: a rank has ended that others wait for (SW503), a call that the others
+never issue (SW501), or calls that all issue, in orders that cross (SW504). Before it comes to that, calls that meet are
+compared: SW501, SW502, SW505. What the replay leaves behind is a message without its other half (SW506).
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from shardwise.diagnostics.finding import Finding
@@ -19,25 +21,56 @@ from .matching import Matcher, Meeting, channel_of, clashes
 
 
 class _Rank:
-    """Where one rank is in its trace, and what it waits for."""
+    """How far one rank is in its trace, and what its threads wait for."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.position = 0
-        self.waits_for: list[Meeting] = []
+        threads = trace.threads or (0,) * len(trace.events)
+        self._left: dict[int, deque[int]] = {thread: deque() for thread in threads}
+        """By thread the positions of the events that are still to come."""
+        for position, thread in enumerate(threads):
+            self._left[thread].append(position)
+        self._waits: dict[int, list[Meeting]] = {}
+        self.posted: dict[int, TracedCall] = {}
+
+    @property
+    def waits_for(self) -> list[Meeting]:
+        return [meeting for waits in self._waits.values() for meeting in waits if not meeting.complete]
 
     @property
     def blocked(self) -> bool:
-        self.waits_for = [meeting for meeting in self.waits_for if not meeting.complete]
         return bool(self.waits_for)
 
     @property
     def ended(self) -> bool:
-        return not self.blocked and self.position == len(self.trace.events)
+        return not self.blocked and not any(self._left.values())
+
+    def take(self) -> tuple[int, int] | None:
+        """A thread that can go on, and the position of its next event; None if all are blocked or have ended.
+
+        In one channel calls keep their order, whichever threads they are of.
+        """
+        for thread, left in self._left.items():
+            blocked = not all(meeting.complete for meeting in self._waits.get(thread, ()))
+            if left and not blocked and (len(self._left) == 1 or self._is_due(left[0])):
+                return thread, left.popleft()
+        return None
+
+    def _is_due(self, position: int) -> bool:
+        """Whether other threads have done what comes before this event: what it waits for, calls in its channel."""
+        event = self.trace.events[position]
+        if isinstance(event, Wait):
+            return all(one in self.posted for one in event.events)
+        earlier = (self.trace.events[one] for left in self._left.values() for one in left if one < position)
+        return not any(isinstance(e, TracedCall) and channel_of(e) == channel_of(event) for e in earlier)
+
+    def wait(self, thread: int, meetings: list[Meeting]) -> None:
+        """``thread`` goes on when these calls are done."""
+        self._waits[thread] = meetings
 
     def later(self, meeting: Meeting) -> TracedCall | None:
         """The call with which this rank would come to ``meeting``, were it not stuck before; None if it never comes."""
-        left = self.trace.events[self.position :]
+        left = [self.trace.events[position] for position in sorted(itertools.chain(*self._left.values()))]
         if len(meeting.channel) == 3:  # a message: the other half of the one that has come
             ((_, first),) = meeting.calls.values()
             return next((e for e in left if isinstance(e, TracedCall) and e.is_message and _pair(first, e)), None)
@@ -64,9 +97,9 @@ class _Replay:
         while moved:
             moved = False
             for rank in self.ranks:
-                while not self.ranks[rank].blocked and not self.ranks[rank].ended:
+                while (taken := self.ranks[rank].take()) is not None:
                     moved = True
-                    found = self._step(rank)
+                    found = self._step(rank, *taken)
                     if found is not None:
                         yield found
                         if found.code in ("SW501", "SW502"):
@@ -76,17 +109,17 @@ class _Replay:
         else:
             yield from self._leftovers()
 
-    def _step(self, rank: int) -> Finding | None:
-        """Let ``rank`` take its next event; what is wrong with the calls that it meets."""
+    def _step(self, rank: int, thread: int, position: int) -> Finding | None:
+        """Let a thread of ``rank`` take its next event; what is wrong with the calls that it meets."""
         state = self.ranks[rank]
-        event = state.trace.events[state.position]
-        state.position += 1
+        event = state.trace.events[position]
         if isinstance(event, Wait):
-            state.waits_for = [self.matcher.of(rank, position) for position in event.events]
+            state.wait(thread, [self.matcher.of(rank, position) for position in event.events])
             return None
-        meeting = self.matcher.post(rank, state.position - 1, event)
+        meeting = self.matcher.post(rank, position, event)
+        state.posted[position] = event
         if event.blocking:
-            state.waits_for = [meeting]
+            state.wait(thread, [meeting])
         for other, found in clashes(meeting, rank):
             places = found.code, event.location, meeting.calls[other][1].location
             if places in self.told:
@@ -106,12 +139,8 @@ class _Replay:
 
     def _in_turn(self, rank: int, meeting: Meeting) -> bool:
         """Is this meeting the next one of its channel that ``rank`` has to come to?"""
-        issued = sum(channel_of(e) == meeting.channel for e in self._posted(rank) if not e.is_message)
+        issued = sum(channel_of(e) == meeting.channel for e in self.ranks[rank].posted.values() if not e.is_message)
         return len(meeting.channel) == 3 or issued == meeting.number
-
-    def _posted(self, rank: int) -> list[TracedCall]:
-        state = self.ranks[rank]
-        return [event for event in state.trace.events[: state.position] if isinstance(event, TracedCall)]
 
     def _stall(self) -> Iterator[Finding]:
         """Nobody can go on: the ranks that have ended while others wait for them, or else a circle."""
@@ -147,7 +176,9 @@ class _Replay:
         """The call of ``rank`` that came before the one that is missed."""
         if len(meeting.channel) == 3:
             return None
-        return next((call for call in reversed(self._posted(rank)) if channel_of(call) == meeting.channel), None)
+        return next(
+            (call for call in reversed(self.ranks[rank].posted.values()) if channel_of(call) == meeting.channel), None
+        )
 
     def _circle(self) -> Iterator[Finding]:
         path: list[int] = []

@@ -15,9 +15,10 @@ from shardwise.diagnostics.merged_results import merge
 from shardwise.diagnostics.result import NO_EXCEPTION, RunResult, Stop, StopReason
 from shardwise.host.program import Program
 from shardwise.uniformity.calls import End, Ending, Trace, TracedCall
+from shardwise.uniformity.child_link import ChildLink
 from shardwise.uniformity.congruence import equal_draws, incongruent
 from shardwise.uniformity.expressions import EqualValue
-from shardwise.uniformity.rank_processes import ChildLink, Coordinator, RankOutcome
+from shardwise.uniformity.rank_processes import Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
 
 from ..options.ranks_option import RankChoice
