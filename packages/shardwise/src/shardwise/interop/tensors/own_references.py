@@ -7,7 +7,6 @@ program that is checked must not fail by ours: they mean the tensor of the progr
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
@@ -23,7 +22,7 @@ class _OwnKey(WeakIdRef):
     __slots__ = ()
 
 
-def by_tensor() -> Any:
+def by_tensor() -> WeakIdKeyDictionary:
     """A dictionary whose keys are tensors, which it does not keep alive."""
     return WeakIdKeyDictionary(ref_type=_OwnKey)
 
