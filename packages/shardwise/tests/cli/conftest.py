@@ -5,9 +5,12 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+from shardwise.cli.runs import asked_check
+from shardwise.host.kept_process import kept_process
 
 TYPED = """\
 import torch
@@ -41,3 +44,13 @@ class Project:
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return Project(tmp_path)
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """As in a command of its own, further runs are in forks of this process, and not in a new Python."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a fork has none of those that a test may have started
+    monkeypatch.setattr(asked_check, "kept_process", lambda *, wanted: kept_process(wanted=True))
+    yield
+    torch.set_num_threads(threads)

@@ -52,7 +52,7 @@ FIXED = 'y = F.linear(F.gelu(F.linear(spmd.convert(h, "tp", src=I, dst=R), w)), 
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("warm_python")
+@pytest.mark.usefixtures("kept")
 def test_a_fix_that_is_proven_is_shown_and_made(project):
     script = project.write(MISSING_COPY)
     shown = project.check(script, "--mesh", "tp=2", "--diff")

@@ -6,17 +6,7 @@ import json
 
 import pytest
 
-from shardwise.cli.runs import asked_check
-from shardwise.host.kept_process import kept_process
-
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("_kept")]
-
-
-@pytest.fixture
-def _kept(monkeypatch):
-    """As a command of its own does: the second run is in a fork from before the first, and not in a new Python."""
-    monkeypatch.setattr(asked_check, "kept_process", lambda *, wanted: kept_process(wanted=True))
-
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("kept")]
 
 DDP = """
 import torch
