@@ -1,5 +1,6 @@
 """What torch hides from modes is patched by plug-ins: they switch off where torch has changed, and say so."""
 
+import math
 import re
 import sys
 import types
@@ -93,6 +94,24 @@ def test_a_function_is_replaced_under_every_name_that_a_module_has(monkeypatch):
     with typecheck():
         assert module.average is torch.masked.mean is not original
     assert module.average is torch.masked.mean is original
+
+
+def test_a_function_is_found_again_where_another_has_stood_in_between(monkeypatch):
+    """As ``torch.manual_seed``, which a world of several ranks replaces for as long as it lasts."""
+
+    def replaced(function):
+        patches = Patches()
+        patches.replace_everywhere({function: print})
+        found = math.floor is print
+        patches.undo()
+        return found
+
+    def first(): ...
+    def second(): ...
+
+    for function in (first, second, first):
+        monkeypatch.setattr(math, "floor", function)
+        assert replaced(function)
 
 
 def test_after_a_rehearsal_only_the_program_and_what_is_loaded_later_are_searched(monkeypatch):

@@ -91,8 +91,8 @@ _lengths: dict[str, int] = {}
 """How many names each module had when it was last searched; -1 before that."""
 _calm: dict[str, int] = {}
 """The modules that are still searched, with the number of searches in which they had no other names."""
-_holders: dict[tuple[str, str], Callable[..., Any]] = {}
-"""By module and name, the functions that are replaced everywhere."""
+_places: dict[tuple[str, str], None] = {}
+"""Modules and names in them that had a function which is replaced everywhere; another one may stand there by now."""
 _wanted: dict[int, Callable[..., Any]] = {}
 
 
@@ -128,9 +128,10 @@ def _held(
         else:
             _lengths[name] = len(vars(module))
             if not _wanted.keys().isdisjoint(map(id, vars(module).values())):
-                held = {key: _wanted[id(value)] for key, value in list(vars(module).items()) if id(value) in _wanted}
-                _holders.update({(name, key): function for key, function in held.items()})
-    for (name, key), function in list(_holders.items()):
+                held = [key for key, value in list(vars(module).items()) if id(value) in _wanted]
+                _places.update({(name, key): None for key in held})
+    for name, key in list(_places):
         namespace = vars(sys.modules[name]) if name in sys.modules else {}
-        if id(function) in wanted and namespace.get(key) is function:
+        function = wanted.get(id(namespace.get(key)))
+        if function is not None:
             yield namespace, key, function
