@@ -94,9 +94,9 @@ class CheckSession(Session):
         self.keeps_numbers = False
         self.links = NamedLinks()
         self.replicas: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self.kept_elsewhere: Any = by_tensor()
-        self.stepped: Any = by_tensor()
-        self.conflicts: Any = by_tensor()
+        self.kept_elsewhere = by_tensor()
+        self.stepped = by_tensor()
+        self.conflicts = by_tensor()
         self.scale_lost: dict[MeshAxis, dict[Site | None, None]] = {}
         self.scale_sought: set[Site | None] = set()
         self.scale_joined: set[MeshAxis] = set()
