@@ -12,7 +12,7 @@ from shardwise.interop.torch_compat import COALESCING_MANAGER
 
 from ..collectives.handles import wrap_coalescing
 from ..operators.in_flight import land_all
-from .patches import Patches, Plugin, checking_session
+from .patches import Patches, Plugin, Wrappers, checking_session
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def _install(patches: Patches) -> None:
         patches.replace_attribute(module, "synchronize", _wrap_synchronize)
 
 
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     gathering = getattr(COALESCING_MANAGER.owner(), COALESCING_MANAGER.attribute)
     barrier = torch.distributed.barrier
     return {gathering: _wrap_gathering(gathering), barrier: _wrap_barrier(barrier)}

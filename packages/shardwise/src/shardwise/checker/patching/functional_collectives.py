@@ -17,7 +17,7 @@ from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
 from shardwise.interop.torch_compat import REARRANGE_AFTER, REARRANGE_BEFORE
 
 from ..collectives import rearranged_dims
-from .patches import Patches, Plugin, checking_session
+from .patches import Patches, Plugin, Wrappers, checking_session
 
 _DIMS = {
     "all_gather_single": "gather_dim",
@@ -36,7 +36,7 @@ def _install(patches: Patches) -> None:
 
 
 @functools.cache
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     module = REARRANGE_BEFORE.owner()
     known = {name: getattr(module, name) for name in _DIMS if hasattr(module, name)}
     wrapped = {function: _meaning(function, _DIMS[name]) for name, function in known.items()}

@@ -22,11 +22,11 @@ from shardwise.op_rules.registry import lookup
 
 from ..dispatch import handler_of_rule
 from ..state.session import CheckSession
-from .patches import Plugin, checking_session
+from .patches import Plugin, Wrappers, checking_session
 
 
 @functools.cache
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     """Each function that has a rule, and ours."""
     functions = [getattr(torch.masked, name) for name in torch.masked.__all__]
     known = [each for each in functions if isinstance(each, FunctionType) and op_name(each).find(lookup) is not None]

@@ -14,10 +14,10 @@ import torch
 
 from shardwise.interop.tensors.dtensors import is_dtensor
 
-from .patches import Plugin, checking_session
+from .patches import Plugin, Wrappers, checking_session
 
 
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     plain = torch.nn.utils.get_total_norm
     return {plain: _wrap(plain)}
 

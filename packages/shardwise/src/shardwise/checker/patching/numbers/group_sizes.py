@@ -16,7 +16,7 @@ from shardwise.mesh.regions import axes_inside
 from shardwise.types.tensor_type import Exponent
 
 from ...state.numbers import number_type, typed
-from ..patches import Patches, Plugin, checking_session
+from ..patches import Patches, Plugin, Wrappers, checking_session
 
 
 class _Questions(threading.local):
@@ -41,7 +41,7 @@ def _install(patches: Patches) -> None:
     patches.replace_attribute(dist.ProcessGroup, "size", _group_size)
 
 
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     return {dist.get_world_size: _world_size(dist.get_world_size)} if dist.is_available() else {}
 
 

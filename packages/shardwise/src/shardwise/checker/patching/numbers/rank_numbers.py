@@ -22,7 +22,7 @@ from shardwise.types.tensor_type import TensorType
 
 from ...parts.own_parts import RankPieces
 from ...state.numbers import ByRank, typed
-from ..patches import Patches, Plugin, checking_session
+from ..patches import Patches, Plugin, Wrappers, checking_session
 from .group_sizes import questions
 
 LIMIT = 4096
@@ -39,7 +39,7 @@ def _install(patches: Patches) -> None:
     patches.replace_attribute(dist.ProcessGroup, "rank", _own_rank)
 
 
-def _wrappers() -> dict[Callable[..., object], Callable[..., object]]:
+def _wrappers() -> Wrappers:
     if not dist.is_available():
         return {}
     return {
