@@ -35,7 +35,7 @@ SHAPES = {
 }
 MOST_LOOKED_AT = 60
 """Layouts, on a way over four axes of which two are slow."""
-MOST_CUTS = 300
+MOST_CUTS = 220
 """Layouts that are thought of on such a way."""
 
 

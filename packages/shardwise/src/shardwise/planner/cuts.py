@@ -50,7 +50,7 @@ class Cuts:
         self._numbers: dict[Entries, int] = {}
         self._inside: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._gathers: dict[int, tuple[tuple[tuple[int, ...], int, int], ...]] = {}
-        self._taken: dict[int, tuple[TakenOff, ...]] = {}
+        self._removable: dict[int, tuple[int, ...]] = {}
 
     def number(self, entries: Entries) -> int:
         """The number of a cut."""
@@ -97,12 +97,22 @@ class Cuts:
             ]
         )
 
-    def taken_off(self, number: int) -> tuple[TakenOff, ...]:
-        """Every way to take axes off from a cut."""
-        known = self._taken.get(number)
+    def removable(self, number: int) -> tuple[int, ...]:
+        """The sets of axes that can be taken off from a cut together, as bits: innermost ones of some dims."""
+        known = self._removable.get(number)
         if known is None:
-            known = self._taken[number] = tuple(_taken_off(self.entries[number]))
+            found = [0]
+            for entry in self.entries[number]:
+                if entry:
+                    found += [one | bits_of(entry[at:]) for one in found for at in range(len(entry))]
+            known = self._removable[number] = tuple(found[1:])
         return known
+
+    def taken_off(self, number: int, bits: int) -> TakenOff:
+        """What is left of a cut when these axes are taken off from it."""
+        ways = [_without(entry, bits) for entry in self.entries[number]]
+        kept, taken, on_dims = zip(*ways, strict=True)
+        return TakenOff(axes_of(bits), bits, kept, taken, on_dims)
 
     def straight(self, number: int, off: TakenOff, goal: Entries) -> int | None:
         """One cut by the axes taken off, if it is new: what ``goal`` has on a dim goes there, the rest stays."""
@@ -150,21 +160,13 @@ def with_entry(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
     return (*entries[:dim], entry, *entries[dim + 1 :])
 
 
-def _taken_off(entries: Entries) -> Iterator[TakenOff]:
-    """Every way to take innermost axes of some dims off."""
-    ways = itertools.product(*map(_ends_off, entries))
-    next(ways)  # which takes nothing off
-    for way in ways:
-        kept, taken, bits, on_dims = zip(*way, strict=True)
-        off = sum(bits)
-        yield TakenOff(axes_of(off), off, kept, taken, on_dims)
-
-
 @lru_cache(maxsize=4096)
-def _ends_off(entry: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...], int, int], ...]:
-    """What is kept, what is taken off, and the bits of that and of what is kept: nothing taken off first."""
-    ways = [(entry[:at], entry[at:]) for at in range(len(entry), -1, -1)]
-    return tuple([(kept, taken, bits_of(taken), bits_of(kept)) for kept, taken in ways])
+def _without(entry: tuple[int, ...], bits: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """What is kept when the innermost axes among ``bits`` are taken off; what is not; and what is kept as bits."""
+    at = len(entry)
+    while at and bits >> entry[at - 1] & 1:
+        at -= 1
+    return entry[:at], entry[at:], bits_of(entry[:at])
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+
+from .cuts import subsets
 
 Dims = tuple[int, ...]
 """For every tensor dim the axes that cut it, as bits."""
@@ -36,8 +39,9 @@ class Holdings:
         self.last = len(dims) - 1
         self.ranks = _Products(sizes)
         self.lengths = [_Lengths(length, self.ranks) for length in shape]
-        self.evenly = _Lengths(math.prod(shape), self.ranks)
+        self.anywhere = _Anywhere(self)
         self._least: dict[tuple[Dims, int, int, int], int] = {}
+        self._tails: dict[tuple[int, Dims, int, int, int], int] = {}
 
     def elements(self, cut: Dims) -> int:
         """How many elements the first rank holds."""
@@ -72,20 +76,38 @@ class Holdings:
         if at == self.last:
             return lengths[axes | free] if can == free else 0
         after = self.dims[at + 1]
-        others, inside = self.lengths[after], cut[after]
-        last, must = at + 1 == self.last, barred if off >> after & 1 else 0
-        best, some = 0, can
-        while True:
-            rest = free & ~some
-            if not last:
-                product = lengths[axes | some] * self._on(at + 1, cut, rest, barred, off)
-            else:
-                product = 0 if rest & must else lengths[axes | some] * others[inside | rest]
-            if product and (not best or product < best):
-                best = product
-            if not some:
-                return best
-            some = (some - 1) & can
+        if at + 1 < self.last:
+            key = at, cut[dim:], free, barred & free, off
+            found = self._tails.get(key)
+            if found is None:
+                rests = [(lengths[axes | some], free & ~some) for some in _parts(can)]
+                products = [length * self._on(at + 1, cut, rest, barred, off) for length, rest in rests]
+                found = self._tails[key] = min(filter(None, products), default=0)
+            return found
+        others, inside = self.lengths[after], cut[after] | free & ~can
+        must = free & barred if off >> after & 1 else 0
+        if must & ~can:
+            return 0
+        axes, can = axes | must, can & ~must
+        return min([lengths[axes | some] * others[inside | can ^ some] for some in _parts(can)])
+
+
+@lru_cache(maxsize=4096)
+def _parts(axes: int) -> tuple[int, ...]:
+    """Every set of some of ``axes``, as bits, none first."""
+    return (0, *subsets(axes))
+
+
+class _Anywhere(dict[int, int]):
+    """By a set of axes, the least that a rank can hold where they cut, each any dim."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        super().__init__()
+        self.holdings = holdings
+
+    def __missing__(self, axes: int) -> int:
+        found = self[axes] = self.holdings.least((0,) * len(self.holdings.lengths), axes)
+        return found
 
 
 class _Products(dict[int, int]):

@@ -56,6 +56,7 @@ class Fan(NamedTuple):
     ``summed``  bits of the axes over which none is pending any more, and ``made`` of those over which one is now.
     ``aim``     bits of those that can cut where they are to stay after one of several steps.
     ``ends``    of the only step, or gives those of all.
+    ``finer``   gives smaller fans in place of ends, which know more of what their steps cost.
     """
 
     op: str
@@ -66,16 +67,18 @@ class Fan(NamedTuple):
     summed: int
     made: int
     aim: int
-    ends: tuple[End] | Callable[[], Iterable[End]]
+    ends: tuple[End, ...] | Callable[[], Iterable[End]]
+    finer: Callable[[], Iterable[Fan]] | None = None
 
 
 def moves(problem: Problem, state: State) -> Iterator[Move]:
     """Every step from ``state``."""
     entries, pending = problem.cuts.entries, state[0]
-    for fan in Fans(problem, every=True).of(pending, problem.cuts.number(state[1])):
-        after = pending & ~fan.summed | fan.made
-        for number, spent, elements in fan.ends() if callable(fan.ends) else fan.ends:
-            yield Move(spent, fan.op, fan.axes, (after, entries[number]), elements, fan.messages)
+    for coarse in Fans(problem, every=True).of(pending, problem.cuts.number(state[1])):
+        for fan in (coarse,) if coarse.finer is None else coarse.finer():
+            after = pending & ~fan.summed | fan.made
+            for number, spent, elements in fan.ends() if callable(fan.ends) else fan.ends:
+                yield Move(spent, fan.op, fan.axes, (after, entries[number]), elements, fan.messages)
 
 
 class Fans:
@@ -88,11 +91,11 @@ class Fans:
         self.none: Entries = ((),) * len(problem.shape)
         self._of_cuts: dict[int, tuple[list[Fan], list[Fan]]] = {}
 
-    def of(self, pending: int, number: int) -> Iterator[Fan]:
-        """Those from one state.
+    def of(self, pending: int, number: int, last: Fan | None = None) -> Iterator[Fan]:
+        """Those from one state, to which a step of ``last`` has led.
 
         An axis that cuts at the goal and is equal cuts at once where the dim is ``settled``, if all that are to be
-        outside it do.
+        outside it do. Cuts of other dims can be made in any order: of those in a row the first dim's come first.
         """
         known = self._of_cuts.get(number)
         if known is None:
@@ -100,22 +103,27 @@ class Fans:
         for fan in known[0]:
             if not fan.bits & pending:
                 return iter((fan,))
-        found: Iterator[Fan] = (fan for fan in known[1] if not fan.bits & pending)
-        if self.problem.made & ~pending:
-            found = itertools.chain(self._made(pending, number), found)
+        found = itertools.chain(
+            self._made(pending, number) if self.problem.made & ~pending else (),
+            self._cuts(pending, number, last),
+            (fan for fan in known[1] if not fan.bits & pending),
+        )
         summed = pending & ~self.problem.fixed & ~self.problem.made
-        found = itertools.chain(found, self._reductions(summed, number)) if summed else found
-        return found if self.problem.most is None else self._small(found, self.problem.most)
+        found = itertools.chain(self._reductions(summed, number), found) if summed else found
+        return found if self.problem.most is None else _small(self.problem, found, self.problem.most)
 
-    def _small(self, found: Iterable[Fan], most: int) -> Iterator[Fan]:
-        held = self.problem.held
-        for fan in found:
-            if callable(fan.ends):
-                op, axes, messages, least, bits, summed, made, aim, ends = fan
-                ends = partial(_small_ends, self.problem, fan.ends, most)
-                yield Fan(op, axes, messages, least, bits, summed, made, aim, ends)
-            elif held(fan.ends[0][0]) <= most:
-                yield fan
+    def _cuts(self, pending: int, number: int, last: Fan | None) -> Iterator[Fan]:
+        """Cut what is equal everywhere."""
+        problem = self.problem
+        still, first = problem.fixed | problem.cuts.bits[number] | pending, 0
+        if last is not None and last.op == "convert" and callable(last.ends):
+            first = next(
+                at for at, dim in enumerate(problem.cuts.dims) if problem.cuts.entries[number][dim][-1:] == last.axes
+            )
+        for axis in range(len(problem.sizes)):
+            if not still >> axis & 1:
+                bit, ends = 1 << axis, partial(_cut_ends, problem, number, axis, first)
+                yield Fan("convert", (axis,), 0, 1, bit, 0, 0, bit, ends)
 
     def _at_once(self, number: int) -> list[Fan]:
         problem = self.problem
@@ -135,18 +143,12 @@ class Fans:
                 yield Fan("convert", (axis,), 0, 1, bit, 0, bit, 0, ((problem.cuts.number(whole), 1, 0),))
 
     def _of_cut(self, number: int) -> Iterator[Fan]:
-        """Cut what is equal everywhere; gather; exchange. An axis that is best left where it is stays there."""
+        """Gather, and exchange. An axis that is best left where it is stays there."""
         problem, cuts = self.problem, self.problem.cuts
-        entries, cut, held = cuts.entries[number], cuts.bits[number], problem.held(number)
-        still = problem.fixed | cut
-        for axis in range(len(problem.sizes)):
-            if not still >> axis & 1:
-                for after in cuts.inside(number, (axis,)):
-                    if not (problem.wide and _astray(cuts.entries[after], axis, problem.goal[1])):
-                        yield _cut(axis, after)
-        staying = self._staying(entries)
+        held = problem.held(number)
+        staying = self._staying(cuts.entries[number])
         for axes, bits, after in cuts.gathers(number):
-            group = None if bits & staying else problem.group(axes)
+            group = None if bits & staying else problem.group(bits)
             if group is not None:
                 messages, elements = ring("all_gather", held, group.ranks)
                 spent = group.price(elements)
@@ -164,47 +166,57 @@ class Fans:
         return found
 
     def _exchanges(self, number: int, staying: int) -> Iterator[Fan]:
-        """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards.
-
-        Those that come to where they cut at the goal make fans apart: the rest has fewer ways to be arranged. Where an
-        axis comes to a dim off which one is taken some rank has nothing of its new block, elsewhere each has some.
-        """
-        problem, goal = self.problem, self.problem.goal[1]
-        for off in problem.cuts.taken_off(number):
-            axes, bits, kept, taken, _ = off
-            group = None if bits & staying else problem.group(axes)
+        """Take the innermost axes of some dims off, and cut the same or other dims by them: shards stay shards."""
+        problem, cuts = self.problem, self.problem.cuts
+        held = problem.holdings.anywhere[cuts.bits[number]]
+        for bits in cuts.removable(number):
+            group = None if bits & staying else problem.group(bits)
             if group is None:
                 continue
+            axes, messages = axes_of(bits), group.ranks - 1
             if problem.wide:
-                after = problem.cuts.straight(number, off, goal)
+                off = cuts.taken_off(number, bits)
+                after = cuts.straight(number, off, problem.goal[1])
                 if after is not None:
                     end = _exchanged(problem, off, group, after, bare=True)
-                    yield Fan("all_to_all", axes, group.ranks - 1, end[1], bits, 0, 0, bits, (end,))
-                continue
-            for come in arrivals(off, goal) if bits & self.homes else (None,):
-                base, on_dims, aim, bare = kept, off.on_dims, 0, False
-                if come is not None and any(come):
-                    base = tuple(map(operator.add, kept, come))
-                    arrived = tuple(map(bits_of, come))
-                    aim = sum(arrived)
-                    on_dims = tuple(map(operator.or_, on_dims, arrived))
-                    bare = any(bool(one and other) for one, other in zip(taken, come, strict=True))
-                ends: tuple[End] | Callable[[], Iterable[End]]
-                if aim == bits:
-                    ends = (_exchanged(problem, off, group, problem.cuts.number(base), bare=bare),)
-                    spent = ends[0][1]
-                else:
-                    held = problem.holdings.least(on_dims, bits & ~aim)
-                    spent = group.price(held if bare else held - held // group.ranks)
-                    ends = partial(_arranged, problem, off, group, base, come or self.none)
-                yield Fan("all_to_all", axes, group.ranks - 1, spent, bits, 0, 0, aim, ends)
+                    yield Fan("all_to_all", axes, messages, end[1], bits, 0, 0, bits, (end,))
+            else:
+                least = group.price(held - held // group.ranks)
+                finer = partial(self._arrivals, number, bits, group)
+                yield Fan("all_to_all", axes, messages, least, bits, 0, 0, bits, (), finer)
+
+    def _arrivals(self, number: int, bits: int, group: CollectiveGroup) -> Iterator[Fan]:
+        """The exchanges over these axes; those by which some come to where they cut at the goal are fans of their own.
+
+        The rest has fewer ways to be arranged. Where an axis comes to a dim off which one is taken some rank has
+        nothing of its new block, elsewhere each has some.
+        """
+        problem = self.problem
+        off = problem.cuts.taken_off(number, bits)
+        kept, taken = off.kept, off.taken
+        for come in arrivals(off, problem.goal[1]) if bits & self.homes else (None,):
+            base, on_dims, aim, bare = kept, off.on_dims, 0, False
+            if come is not None and any(come):
+                base = tuple(map(operator.add, kept, come))
+                arrived = tuple(map(bits_of, come))
+                aim = sum(arrived)
+                on_dims = tuple(map(operator.or_, on_dims, arrived))
+                bare = any(bool(one and other) for one, other in zip(taken, come, strict=True))
+            ends: tuple[End] | Callable[[], Iterable[End]]
+            if aim == bits:
+                ends = (_exchanged(problem, off, group, problem.cuts.number(base), bare=bare),)
+                spent = ends[0][1]
+            else:
+                held = problem.holdings.least(on_dims, bits & ~aim)
+                spent = group.price(held if bare else held - held // group.ranks)
+                ends = partial(_arranged, problem, off, group, base, come or self.none)
+            yield Fan("all_to_all", off.axes, group.ranks - 1, spent, bits, 0, 0, aim, ends)
 
     def _reductions(self, summed: int, number: int) -> Iterator[Fan]:
         problem = self.problem
         held, cut = problem.held(number), problem.cuts.on_dims[number]
         for bits in subsets(summed):
-            axes = axes_of(bits)
-            group = problem.group(axes)
+            axes, group = axes_of(bits), problem.group(bits)
             if group is None or not problem.one_kind(bits):
                 continue
             messages, elements = ring("all_reduce", held, group.ranks)
@@ -223,6 +235,24 @@ def _cut(axis: int, after: int) -> Fan:
 def _astray(entries: Entries, axis: int, goal: Entries) -> bool:
     """``axis`` does not stand where it stands at the goal."""
     return any(axis in entry and entry != wanted[: len(entry)] for entry, wanted in zip(entries, goal, strict=True))
+
+
+def _cut_ends(problem: Problem, number: int, axis: int, first: int) -> Iterator[End]:
+    cuts = problem.cuts
+    for after in cuts.inside(number, (axis,))[first:]:
+        if not (problem.wide and _astray(cuts.entries[after], axis, problem.goal[1])):
+            yield after, 1, 0
+
+
+def _small(problem: Problem, found: Iterable[Fan], most: int) -> Iterator[Fan]:
+    """Those that lead to no tensor of more than ``most`` elements."""
+    for fan in found:
+        if fan.finer is not None:
+            yield fan._replace(finer=partial(_small, problem, fan.finer(), most))
+        elif callable(fan.ends):
+            yield fan._replace(ends=partial(_small_ends, problem, fan.ends, most))
+        elif problem.held(fan.ends[0][0]) <= most:
+            yield fan
 
 
 def _small_ends(problem: Problem, ends: Callable[[], Iterable[End]], most: int) -> Iterator[End]:

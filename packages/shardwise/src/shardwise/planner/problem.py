@@ -76,7 +76,8 @@ class Problem:
     settled: tuple[bool, ...] = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _groups: dict[tuple[int, ...], CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
+    _groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
+    _one_kind: dict[int, bool] = field(default_factory=dict, init=False, compare=False)
     _least_groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -143,12 +144,12 @@ class Problem:
         """How many ranks ``axes`` have together."""
         return math.prod([self.sizes[axis] for axis in axes])
 
-    def group(self, axes: tuple[int, ...]) -> CollectiveGroup | None:
-        """What a collective over ``axes`` joins; None if none can run over all of them."""
+    def group(self, bits: int) -> CollectiveGroup | None:
+        """What a collective over these axes joins; None if none can run over all of them."""
         try:
-            return self._groups[axes]
+            return self._groups[bits]
         except KeyError:
-            found = self._groups[axes] = self._group(axes)
+            found = self._groups[bits] = self._group(bits)
             return found
 
     def least_group(self, bits: int) -> CollectiveGroup | None:
@@ -163,12 +164,15 @@ class Problem:
 
     def one_kind(self, bits: int) -> bool:
         """The same reduction is pending over all these axes."""
-        return len({kind for axis, kind in enumerate(self.kinds) if bits >> axis & 1}) == 1
+        found = self._one_kind.get(bits)
+        if found is None:
+            found = self._one_kind[bits] = len({self.kinds[axis] for axis in axes_of(bits)}) == 1
+        return found
 
-    def _group(self, axes: tuple[int, ...]) -> CollectiveGroup | None:
-        if self.together is not None and len(axes) > 1 and bits_of(axes) not in self.together:
+    def _group(self, bits: int) -> CollectiveGroup | None:
+        if self.together is not None and bits.bit_count() > 1 and bits not in self.together:
             return None
-        return self._joined(axes)
+        return self._joined(axes_of(bits))
 
     def _joined(self, axes: tuple[int, ...]) -> CollectiveGroup:
         ranks = self.ranks(axes)

@@ -18,16 +18,21 @@ Source: Culberson and Schaeffer 1998 (bounds from a simpler world); Dijkstra 195
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from .cuts import bits_of, subsets
 from .holdings import NOWHERE
 from .moves import Fan
 from .problem import ONE, CollectiveGroup, Problem
 
-Situation = tuple[int, int, int]
-"""The bits of the axes over which a reduction is pending, of those that cut where they do not stay, and of those among
-them that are known to be on the dim where they were at the start."""
+Situation = int
+"""One after the other the bits of the axes over which a reduction is pending, of those that cut where they do not stay,
+and of those among them that are known to be on the dim where they were at the start."""
+Exactly = Callable[[], "int | None"]
+Before = tuple[int, Situation, "Exactly | None"]
+"""Of a step: what it costs at least, from where it leads, and, if it may cost more, what gives its cost: None where
+there is no such step."""
 
 
 class Remaining:
@@ -35,7 +40,8 @@ class Remaining:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.moved = ((1 << len(problem.sizes)) - 1) & ~problem.fixed
+        self.width, self.every = len(problem.sizes), (1 << len(problem.sizes)) - 1
+        self.moved = self.every & ~problem.fixed
         self.made = problem.made & self.moved
         self.stays = sum(problem.homes)
         self.summed = problem.start[0] & self.moved
@@ -70,14 +76,14 @@ class Remaining:
         self.outside, self.within = Union(outside), Union(within)  # of those tracked, on the same dim at the start
         self.starts = tuple(map(bits_of, problem.start[1]))
         self.least_held = problem.holdings.least
-        self.placed: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.held_of: dict[int, int] = {}
         self.parts_of: dict[int, tuple[int, ...]] = {}
         self.joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
-        goal = self.made, 0, 0
+        self.taken: dict[int, list[tuple[int, int, int, int]]] = {}
         self.settled: dict[Situation, int] = {}
-        self.found: dict[Situation, int] = {goal: 0}
-        self.queue: list[tuple[int, Situation]] = [(0, goal)]
-        self.spent = 0  # of the situation that is looked at
+        self.found: dict[Situation, int] = {self.made: 0}
+        self.order = 0
+        self.queue: list[tuple[int, int, Situation, int, Exactly | None]] = [(0, 0, self.made, 0, None)]
 
     def least(self, pending: int, number: int) -> int:
         """Of a state, as the digits of one number."""
@@ -94,7 +100,8 @@ class Remaining:
 
     def _least(self, pending: int, cut: int, astray: int, unmoved: int) -> int:
         made = self.made & ~pending
-        situation = pending & self.moved, astray | made, unmoved
+        width = self.width
+        situation = pending & self.moved | (astray | made | unmoved << width) << width
         cost = self.settled.get(situation)
         if cost is None:
             cost = self._from(situation)
@@ -129,80 +136,93 @@ class Remaining:
         return part
 
     def _from(self, situation: Situation) -> int:
-        """The cost of the cheapest way from there."""
+        """The cost of the cheapest way from there. What a step costs exactly is asked when it could be the next."""
         settled, queue, found = self.settled, self.queue, self.found
         while situation not in settled:
-            spent, at = heapq.heappop(queue)
+            spent, _, at, sofar, exactly = heapq.heappop(queue)
             if at in settled:
                 continue
+            if exactly is not None:
+                cost = exactly()
+                if cost is None or ((known := found.get(at)) is not None and known <= sofar + cost):
+                    continue
+                found[at] = sofar + cost
+                if sofar + cost > spent:
+                    self.order += 1
+                    heapq.heappush(queue, (sofar + cost, self.order, at, 0, None))
+                    continue
             settled[at] = spent
-            self.spent = spent
-            for cost, before in self._before(*at):
+            for cost, before, exactly in self._before(at):
                 now = spent + cost
                 if now < found.get(before, now + 1):
-                    found[before] = now
-                    heapq.heappush(queue, (now, before))
+                    if exactly is None:
+                        found[before] = now
+                    self.order += 1
+                    heapq.heappush(queue, (now, self.order, before, spent, exactly))
         return settled[situation]
 
-    def _before(self, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
+    def _before(self, at: Situation) -> list[Before]:
         """Every step that leads to a situation, from where, and what it costs at least."""
+        width, every = self.width, self.every
+        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
         undone = pending | astray
         equal = self.moved & ~self.made & ~undone
         done = equal & self.stays
-        for axis in _bits(astray & ~self.made & ~unmoved):
-            yield (0 if axis & self.stays else 1), (pending, astray & ~axis, unmoved)
-        for axis in _bits(self.made & pending):
-            yield 0, (pending & ~axis, astray | axis, unmoved)
-        yield from self._gathered(equal, done, pending, astray, unmoved)
-        yield from self._exchanged(done, pending, astray, unmoved)
+        steps: list[Before] = [
+            (0 if axis & self.stays else 1, at ^ axis << width, None) for axis in _bits(astray & ~self.made & ~unmoved)
+        ]
+        steps += [(0, at ^ (axis | axis << width), None) for axis in _bits(self.made & pending)]
+        self._gathered(steps, at, equal, done)
+        self._exchanged(steps, at, done)
         if self.summed & ~pending:
-            yield from self._reduced(equal, done, pending, astray, unmoved)
+            self._reduced(steps, at, equal, done)
+        return steps
 
-    def _gathered(
-        self, equal: int, done: int, pending: int, astray: int, unmoved: int
-    ) -> Iterator[tuple[int, Situation]]:
+    def _gathered(self, steps: list[Before], at: Situation, equal: int, done: int) -> None:
         """The axes of a gather cut one dim, innermost: where one is known to be, all are, and no other is inside it."""
+        width, every = self.width, self.every
+        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
         settled, undone, others = self.settled, pending | astray, astray & ~unmoved & ~self.made
-        found, spent, evenly = self.found, self.spent, self.problem.holdings.evenly
+        anywhere, waits = self.problem.holdings.anywhere, self.waits
         for axes, group in self._groups(equal):
-            cut, free = astray | axes, done & ~axes & ~self.blocked[undone | axes]
-            for some in self._parts(axes & self.tracked):
-                still, dims = unmoved | some, self.dims[some]
-                before = pending, cut, still
-                if before in settled or dims & (dims - 1) or not self._innermost(some, still, axes):
+            cut, free, more = astray | axes, done & ~axes & ~self.blocked[undone | axes], group.ranks - 1
+            for some, dims, outside, within in self._taken(axes & self.tracked):
+                before = at | (axes | some << width) << width
+                if before in settled or dims & (dims - 1) or outside & ~unmoved or within & unmoved & ~axes:
                     continue
-                home = free & ~self.waits[still]
-                known = found.get(before)
-                if known is not None and known <= spent + group.price((group.ranks - 1) * evenly[cut | home]):
-                    continue
-                held = self._held(home, still, cut, others, dims, axes)
-                if held != NOWHERE:
-                    yield group.price((group.ranks - 1) * held), before
+                still = unmoved | some
+                home = free & ~waits[still]
+                exactly = partial(self._gather, group, home, still, cut, others, dims, axes)
+                steps.append((group.price(more * anywhere[cut | home]), before, exactly))
 
-    def _exchanged(self, done: int, pending: int, astray: int, unmoved: int) -> Iterator[tuple[int, Situation]]:
+    def _exchanged(self, steps: list[Before], at: Situation, done: int) -> None:
         """Axes come to where they stay, or leave the dim where they were."""
+        width, every_axis = self.width, self.every
+        pending, astray, unmoved = at & every_axis, at >> width & every_axis, at >> 2 * width
         settled, undone, tracked = self.settled, pending | astray, self.tracked
-        found, spent, evenly = self.found, self.spent, self.problem.holdings.evenly
+        anywhere = self.problem.holdings.anywhere
         along = astray & tracked & ~unmoved
         now = (self.waits[unmoved] | self.blocked[undone]) & done
         for every, group in self._groups(done & ~now | along):
             axes, elsewhere = every & done, every & along
-            cut, free, into = astray | axes, done & ~self.blocked[undone | axes], self.into[axes]
+            free, into = done & ~self.blocked[undone | axes], self.into[axes]
             for some in self._parts(axes & tracked):
                 taken = elsewhere | some
+                before = at | (axes | taken << width) << width
+                if before in settled:
+                    continue
                 still, dims = unmoved | taken, self.dims[taken]
-                before = pending, cut, still
-                if before not in settled and self._innermost(taken, still, taken):
-                    home = free & ~self.waits[still] | axes
-                    held = evenly[astray | home]
-                    known = found.get(before)
-                    if known is not None and known <= spent + group.price(
-                        held if dims & into else held - held // group.ranks
-                    ):
-                        continue
-                    price = self._exchange(every, astray, home, unmoved, into | dims, bare=bool(dims & into))
-                    if price is not None:
-                        yield price, before
+                if self.outside[taken] & ~still or self.within[taken] & unmoved & ~taken:
+                    continue
+                home = free & ~self.waits[still] | axes
+                held, bare = anywhere[astray | home], bool(dims & into)
+                exactly = partial(self._exchange, every, astray, home, unmoved, into | dims, bare=bare)
+                steps.append((group.price(held if bare else held - held // group.ranks), before, exactly))
+
+    def _gather(self, group: CollectiveGroup, *where: int) -> int | None:
+        """What it costs to bring a rank as much as each of the others holds."""
+        held = self._held(*where)
+        return None if held == NOWHERE else group.price((group.ranks - 1) * held)
 
     def _exchange(self, every: int, astray: int, home: int, unmoved: int, dims: int, *, bare: bool) -> int | None:
         """What an exchange costs that takes these axes and perhaps others.
@@ -222,39 +242,43 @@ class Remaining:
                     break
         return least
 
-    def _reduced(
-        self, equal: int, done: int, pending: int, astray: int, unmoved: int
-    ) -> Iterator[tuple[int, Situation]]:
+    def _reduced(self, steps: list[Before], at: Situation, equal: int, done: int) -> None:
         """What is no longer pending is equal, or cuts one dim, inside all that do."""
+        width, every = self.width, self.every
+        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
         settled, undone, others = self.settled, pending | astray, astray & ~unmoved & ~self.made
-        free = done & ~self.waits[unmoved]
+        free, anywhere = done & ~self.waits[unmoved], self.problem.holdings.anywhere
         for axes, group in self._sums(self.summed & equal):
-            before = pending | axes, astray, unmoved
+            before = at | axes
             if before not in settled:
                 held = self._held(free & ~axes & ~self.blocked[undone | axes], unmoved, astray)
-                yield 2 * group.price((group.ranks - 1) * -(-held // group.ranks)) - ONE, before
+                steps.append((2 * group.price((group.ranks - 1) * -(-held // group.ranks)) - ONE, before, None))
         now = (self.waits[unmoved] | self.blocked[undone]) & done
         for axes, group in self._sums(self.summed & (done & ~now | astray)):
-            before, dims = (pending | axes, astray & ~axes, unmoved), self.into[axes & done]
+            before, dims = (at | axes) & ~(axes << width), self.into[axes & done]
             if before not in settled and not dims & (dims - 1):
                 home = free & ~self.blocked[undone | axes] | axes & done
-                held = self._held(home, unmoved, astray, others & ~axes, dims, axes)
-                if held != NOWHERE:
-                    yield group.price((group.ranks - 1) * held), before
-
-    def _innermost(self, axes: int, still: int, taken: int) -> bool:
-        """Axes that are where they were can be ``taken`` if all outside them are ``still`` there, and none inside."""
-        return not (self.outside[axes] & ~still or self.within[axes] & still & ~taken)
+                exactly = partial(self._gather, group, home, unmoved, astray, others & ~axes, dims, axes)
+                least = group.price((group.ranks - 1) * anywhere[astray | home])
+                steps.append((least, before, exactly))
 
     def _held(self, home: int, still: int, cut: int, barred: int = 0, dims: int = 0, inside: int = 0) -> int:
         """The least that a rank can hold where axes ``cut``, those ``home`` where they stay; NOWHERE if they cannot.
 
         Axes ``barred`` are on none of ``dims``, and those ``inside``, if a dim is known, are on that one.
         """
-        on_dims = self.placed.get((home, still))
-        if on_dims is None:
-            pairs = zip(self.problem.homes, self.starts, strict=True)
-            on_dims = self.placed[home, still] = tuple([home & goal | still & start for goal, start in pairs])
+        width = self.width
+        key = home | (still | cut << width) << width
+        if dims:
+            key |= (barred | (inside | dims << width) << width) << 3 * width
+        held = self.held_of.get(key)
+        if held is None:
+            held = self.held_of[key] = self._least_held(home, still, cut, barred, dims, inside)
+        return held
+
+    def _least_held(self, home: int, still: int, cut: int, barred: int, dims: int, inside: int) -> int:
+        pairs = zip(self.problem.homes, self.starts, strict=True)
+        on_dims = tuple([home & goal | still & start for goal, start in pairs])
         free = cut & ~home & ~still
         if not dims:
             return self.least_held(on_dims, free)
@@ -263,6 +287,15 @@ class Remaining:
             free &= ~inside
         barred &= free
         return self.least_held(on_dims, free, barred, dims if barred else 0)
+
+    def _taken(self, axes: int) -> list[tuple[int, int, int, int]]:
+        """Every set of some of ``axes``, with the dims where they were, and who was outside and inside them there."""
+        found = self.taken.get(axes)
+        if found is None:
+            found = self.taken[axes] = [
+                (some, self.dims[some], self.outside[some] & ~some, self.within[some]) for some in self._parts(axes)
+            ]
+        return found
 
     def _parts(self, axes: int) -> tuple[int, ...]:
         """Every set of some of ``axes``, none first."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .moves import Fan, Fans, Move
 from .problem import Problem
@@ -39,9 +39,13 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
             continue
         if state == goal:
             return _path(problem, came, state)
-        for fan in fans.of(pending, number) if waiting is None else (waiting,):
+        if waiting is None:
+            found: Iterable[Fan] = fans.of(pending, number, came[state][1] if state in came else None)
+        else:
+            found = (waiting,) if waiting.finer is None else waiting.finer()
+        for fan in found:
             still = pending & ~fan.summed | fan.made
-            if waiting is None and callable(fan.ends):
+            if fan is not waiting and (callable(fan.ends) or fan.finer is not None):
                 bound = sofar + fan.least
                 if bound < least and (bound := bound + left.after(number, still, fan)) < least:
                     order -= 1
