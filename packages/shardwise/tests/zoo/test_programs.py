@@ -49,6 +49,7 @@ def test_it_is_accepted(name: str) -> None:
         words = ["check", os.fspath(found.path), "--strict", types, "--mesh", mesh, "--", *options]
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 0, done.output
+        assert "of unknown origin" not in done.output
 
 
 def test_what_zero_saves_is_state() -> None:

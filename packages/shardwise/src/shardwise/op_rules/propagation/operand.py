@@ -53,6 +53,8 @@ def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> A
     """The exponent of an operand's scale: of a plain number, or as its type says it."""
     if type is Weak.ZERO:
         return ANY
+    if isinstance(type, TensorType):  # said with the axes of the call, which may be another view of the mesh
+        return type.exponent(axis)
     if isinstance(operand.type, TensorType):
         return operand.type.exponent(axis)
     return None if may_be_count(operand.number) else 0
