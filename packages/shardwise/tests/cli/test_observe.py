@@ -44,6 +44,7 @@ DATA = {
     "said": False,
     "digest": "",
     "alike": [],
+    "apart": [],
 }
 PLAIN = """
 import torch
@@ -182,7 +183,7 @@ def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_ow
     report = reported(project, FSDP2)
     assert (report["verdict"], report["findings"]) == ("inconclusive", [])
     (data,) = report["coverage"]["own_data"]
-    assert (data["what"], data["groups"]) == ("0 of FSDPLinear", [[0, 2], [0, 1]])
+    assert (data["what"], data["alike"]) == ("0 of FSDPLinear", [0, 1, 2]), "one more of each group is run"
     assert (report["coverage"]["typed_inputs"], report["coverage"]["inputs"]) == (1, 1)
 
 
@@ -203,9 +204,9 @@ def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_aver
     assert len(report["coverage"]["own_data"]) == typed
 
 
-def test_that_data_are_each_ranks_own_is_assumed_and_said(project):
+def test_that_data_are_each_ranks_own_is_assumed_and_said_where_there_are_no_values(project):
     plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    done = project.check_source(plain, "--mesh", "dp=2", typed=False)
+    done = project.check_source(plain, "--mesh", "dp=2", "--fake", typed=False)
     assert done.exit_code == 3
     said = "not judged: whether each rank has data of its own: nothing says so of argument 0 of DistributedDataParallel"
     assert said in done.stdout
@@ -271,6 +272,65 @@ def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, 
     report = json.loads(done.stdout)
     assert [one["alike"] for one in report["coverage"]["own_data"] if one["alike"]] == alike
     assert (report["verdict"], report["findings"]) == ("inconclusive" if alike else "clean", [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.randn(32, 6)", "torch.randn(64, 6)[rank::2]"),
+        ("torch.randn(32, 6)", "torch.randn(64, 6).chunk(2)[rank]"),
+        ("manual_seed(0)", "manual_seed(rank)"),
+        ("ddp(inputs)", "ddp(torch.from_numpy(__import__('numpy').random.rand(4, 6)).float())"),
+        ("shuffle=False", "sampler=range(rank, 32, 2)"),
+    ],
+    ids=["every other row", "a chunk", "a seed", "unseeded numpy", "indices"],
+)
+def test_of_data_of_which_nothing_says_so_one_more_rank_is_asked(project, old, new):
+    """Where that is all that is open: a rank of each group that averages gradients."""
+    report = reported(project, OWN.replace(old, new, 1), "--world-size", "2")
+    (data,) = report["coverage"]["own_data"]
+    assert (report["verdict"], report["findings"], data["apart"]) == ("clean", [], [0, 1])
+    done = project.check_source(OWN.replace(old, new, 1), "--world-size", "2", typed=False)
+    assert done.stdout.endswith("; ranks 0 and 1 have data of their own\n")
+
+
+def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project):
+    done = project.check_source(OWN, "--world-size", "4", typed=False)
+    assert "each rank has data of its own: argument 0 of DistributedDataParallel is equal on ranks 0 and 1\n" in (
+        done.stdout
+    )
+    assert done.exit_code == 3
+
+
+def test_a_rank_that_does_not_come_to_its_end_says_nothing_of_the_data(project):
+    report = reported(project, OWN + "assert rank == 0\n", "--world-size", "2")
+    assert report["verdict"] == "inconclusive"
+    assert [(one["alike"], one["apart"]) for one in report["coverage"]["own_data"]] == [([], [])]
+
+
+MESH = """from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+model = nn.Linear(6, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "ddp = DistributedDataParallel(model)",
+        "ddp = DistributedDataParallel(model, process_group=mesh._flatten('all').get_group())",
+        "ddp = model; fully_shard(ddp, mesh=mesh._flatten('all'))",
+    ],
+    ids=["the world", "axes in one", "fully_shard"],
+)
+def test_gradients_may_be_averaged_over_several_axes_of_a_mesh_at_once(project, wrapper):
+    """Each of them is part of what the wrapper averages over."""
+    source = DDP.replace("ddp = DistributedDataParallel(model)", wrapper).replace("model = nn.Linear(6, 1)\n", MESH)
+    report = reported(project, source)
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+    summed = reported(project, source.replace("targets).backward()", 'targets, reduction="sum").backward()'))
+    assert [one["code"] for one in summed["findings"]] == ["SW616"]
 
 
 def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict(project):

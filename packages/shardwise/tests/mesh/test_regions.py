@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.current import set_current_mesh
-from shardwise.mesh.regions import axes_inside, reinterpret
+from shardwise.mesh.regions import axes_inside, exponent_over, reinterpret
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import Ground, TensorType
@@ -166,3 +166,31 @@ def test_a_type_that_moves_says_the_same_of_every_digit(cuts, data):
 )
 def test_axes_inside_an_axis_make_it_up_exactly_or_not_at_all(whole, axes, inside):
     assert axes_inside(whole, axes) == inside
+
+
+@pytest.mark.parametrize(
+    ("axis", "scale", "found"),
+    [
+        (DP, {DP: 1}, 1),
+        (DP, {CP: 1}, None),
+        (DP_CP, {DP: -1, CP: -1}, -1),
+        (DP_CP, {DP: 1, CP: 0}, None),
+        (DP_CP, {DP: 1, CP: None}, None),
+        (DP, {DP_CP: 2}, 2),
+        (DP_CP, {DP: 1}, None),
+        (EP, {CP: 1, TP: 1}, 1),
+        (EP, {CP: 1, TP: 0}, None),
+        (ETP, {TP: 1}, 1),
+        (DP, {}, None),
+    ],
+)
+def test_what_is_counted_by_many_ranks_is_counted_by_each_part_of_them(axis, scale, found):
+    """By numbers: n m ranks that count something (n m)**e times count it n**e times along n of them."""
+    assert exponent_over(axis, scale) == found
+    if found is not None:
+        covered = [one for one in scale if not one.isorthogonal(axis)]
+        times = 1.0
+        for one in covered:
+            times *= one.size() ** scale[one]
+        rest = flatten_axes(tuple(covered)).size() // axis.size()
+        assert axis.size() ** found == times / rest**found

@@ -20,6 +20,7 @@ class OwnData:
     ``said``      a type says it, as of the batches of a ``DistributedSampler``.
     ``digest``    of the values in all calls; empty if nobody compares them.
     ``alike``     the ranks on which the values are equal, where they have been compared.
+    ``apart``     the ranks that a further run has found to have values of their own.
     """
 
     what: str
@@ -28,6 +29,12 @@ class OwnData:
     said: bool = False
     digest: str = ""
     alike: tuple[int, ...] = ()
+    apart: tuple[int, ...] = ()
+
+    @property
+    def is_assumed(self) -> bool:
+        """Nothing has said that the values are each rank's own, nor has refuted it."""
+        return not (self.said or self.alike or self.apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ class Coverage:
             args = " and ".join(dict.fromkeys(one.what for one in same))
             yield f"whether each rank has data of its own: argument {args} is equal on {ranks_text(same[0].alike)}"
         elif self.is_data_assumed:
-            args = " and ".join(dict.fromkeys(one.what for one in self.own_data if not one.said))
+            args = " and ".join(dict.fromkeys(one.what for one in self.own_data if one.is_assumed))
             yield f"whether each rank has data of its own: nothing says so of argument {args}"
         yield from self.own_elements
         for refused in self.refused_globally:
@@ -104,7 +111,7 @@ class Coverage:
     @property
     def is_data_assumed(self) -> bool:
         """That ranks have data of their own is neither said nor refuted."""
-        return any(not one.said for one in self.own_data) and not any(one.alike for one in self.own_data)
+        return any(one.is_assumed for one in self.own_data) and not any(one.alike for one in self.own_data)
 
     @property
     def has_modules(self) -> bool:

@@ -257,6 +257,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
                     one["said"],
                     one["digest"],
                     tuple(one["alike"]),
+                    tuple(one.get("apart", ())),
                 )
                 for one in coverage.get("own_data", ())
             ),

@@ -156,4 +156,7 @@ def _summary(result: RunResult) -> Line:
     where = f" on mesh {safe_str(result.mesh)}" if result.mesh else ""
     if result.ranks:
         where += f"; {ranks_text(result.ranks)} compared in {counted(result.collectives, 'call')}"
+    apart = {rank for one in result.coverage.own_data for rank in one.apart}
+    if apart:
+        where += f"; {ranks_text(sorted(apart))} have data of their own"
     return [(style, head), ("", f"; {checked}{where}")]

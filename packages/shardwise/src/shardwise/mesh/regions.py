@@ -106,6 +106,25 @@ def axes_inside(whole: MeshAxis, axes: Iterable[MeshAxis]) -> tuple[MeshAxis, ..
     return inside
 
 
+def exponent_over(axis: MeshAxis, scale: Mapping[MeshAxis, Exponent]) -> Exponent:
+    """The exponent along ``axis`` of what has these along axes that may be parts of it, or that it is part of.
+
+    n m ranks that count something (n m)**e times count it n**e times along n of them, and the other way round. None
+    where nobody knows it, or where the parts differ.
+
+    Example:
+        >>> exponent_over(MeshAxis.of(8, 1), {MeshAxis.of(2, 4): 1, MeshAxis.of(4, 1): 1})
+        1
+    """
+    if axis in scale:
+        return scale[axis]
+    overlapping = _ordered(one for one in scale if not one.isorthogonal(axis))
+    found = {scale[one] for one in overlapping}
+    if len(found) != 1 or not overlapping[0].isorthogonal(*overlapping[1:]) or not axis <= flatten_axes(overlapping):
+        return None
+    return found.pop()
+
+
 def cut_along(type: TensorType, axis: MeshAxis) -> TensorType:
     """``type`` with ``axis`` standing by itself, where that is a part of an axis that it speaks of.
 

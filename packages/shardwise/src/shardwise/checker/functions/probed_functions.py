@@ -197,7 +197,7 @@ def _judge(
         return
     elif isinstance(found, _Misfit):
         _tell_misfit(session, cls, args, found)
-    elif found.scaled and (found.axis in session.averaged or not _is_typed(args, found.axis)):
+    elif found.scaled and (session.averages(found.axis) or not _is_typed(args, found.axis)):
         _tell(session, cls, args, scaled(cls, found), backward_line(cls), found.axis)
     else:
         place = backward_line(cls, () if found.scaled else found.backward)

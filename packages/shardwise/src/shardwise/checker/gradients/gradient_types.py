@@ -32,7 +32,9 @@ from shardwise.interop.tensors.tagging import (
     tag_of,
     type_of,
 )
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
+from shardwise.mesh.regions import exponent_over
 from shardwise.types.placement import UNKNOWN, P, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Exponent, Ground, TensorType
 
@@ -41,7 +43,7 @@ from ..writes.gradient_writes import into_gradient
 from ..writes.write_destination import write
 from .autograd_graph import has_sums_behind, sums_behind
 
-NOWHERE: Final[Mapping[Any, Exponent]] = MappingProxyType({})
+NOWHERE: Final[Mapping[MeshAxis, Exponent]] = MappingProxyType({})
 """The scale of a root of which nothing is known."""
 
 
@@ -77,29 +79,30 @@ class BackwardPass:
     returned: dict[int, TensorType] = field(default_factory=dict)
     reduced: list[torch.Tensor] = field(default_factory=list)
     roots: list[torch.Tensor] = field(default_factory=list)
-    scale: dict[Any, Exponent] = field(default_factory=dict)
+    scale: dict[MeshAxis, Exponent] = field(default_factory=dict)
     arrived: set[int] = field(default_factory=set)
 
 
-def dual(type: TensorType, root: Mapping[object, Exponent] = NOWHERE) -> TensorType:
+def dual(type: TensorType, root: Mapping[MeshAxis, Exponent] = NOWHERE) -> TensorType:
     """The type of the gradient of a tensor of this type; unknown where the type says nothing.
 
-    ``root``  the scale of what backward starts from, by axis; of an axis that it lacks nothing is known.
+    ``root``  the scale of what backward starts from, by axis; of ranks that it does not speak of nothing is known.
     """
     if not type.axes or type.ground is not Ground.ABSENT:
         return UNKNOWN_TYPE
     gradient = type.backward_type()
-    return gradient.with_scale({axis: _sum_of(root.get(axis), gradient.exponent(axis)) for axis in gradient.axes})
+    scale = {axis: _sum_of(exponent_over(axis, root), gradient.exponent(axis)) for axis in gradient.axes}
+    return gradient.with_scale(scale)
 
 
 def root_scale(
     session: CheckSession, roots: Sequence[torch.Tensor], seeds: Sequence[object] = ()
-) -> dict[object, Exponent]:
+) -> dict[MeshAxis, Exponent]:
     """The scale of what a backward pass starts from: of the roots, times that of the gradients given for them.
 
     A loss that is equal on all ranks is counted on each of them, where a wrapper averages what they make of it.
     """
-    scale: dict[Any, Exponent] = {}
+    scale: dict[MeshAxis, Exponent] = {}
     mesh = current_entry()
     mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
     for at, root in enumerate(roots):
@@ -112,7 +115,7 @@ def root_scale(
         for axis in type.axes:
             seeded = 0 if plain else given.exponent(axis)
             own = type.is_varying(axis) and axis not in mapped
-            repeated = _times_counted(root, axis) if axis in session.averaged and type.get(axis) is R else 0
+            repeated = _times_counted(root, axis) if session.averages(axis) and type.get(axis) is R else 0
             exponent = None if own else _sum_of(type.exponent(axis), _sum_of(seeded, repeated))
             scale[axis] = exponent if scale.get(axis, exponent) == exponent else None
     return scale

@@ -20,6 +20,7 @@ from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_transformed, no_torch_function
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import Exponent, Ground
@@ -69,7 +70,7 @@ def type_gradients(
     inputs: object,
     results: object,
     varying: Collection[object] = (),
-    root: Mapping[object, Exponent] = NOWHERE,
+    root: Mapping[MeshAxis, Exponent] = NOWHERE,
     *,
     own: Placement = V,
 ) -> None:
@@ -133,7 +134,7 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         place.is_pending_sum("backward")  # raises for other kinds
         permitted = session.observe or not session.strict
         own = permitted and place is V and _may_be_added_up(loss, axis)
-        if own or (session.observe and axis in session.averaged):
+        if own or (session.observe and session.averages(axis)):
             continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
         sums = sums_behind(loss, axis) if place is R else None
         if sums is not None:

@@ -27,7 +27,7 @@ from shardwise.interop.torch_compat import (
     sharded_parameter,
 )
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.regions import cut_along
+from shardwise.mesh.regions import cut_along, exponent_over
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import UNTYPED, Exponent, Ground, TensorType
 
@@ -65,7 +65,7 @@ def note(fsdp_param: object, tag: Tag | None) -> None:
     _known.add(fsdp_param)
 
 
-def type_sharded(reached: Container[int], root: Mapping[object, Exponent] = NOWHERE) -> None:
+def type_sharded(reached: Container[int], root: Mapping[MeshAxis, Exponent] = NOWHERE) -> None:
     """Type the gradients of the parameters that were gathered as one of the leaves ``reached`` (by id).
 
     ``root``  the scale of what the backward pass starts from.
@@ -122,7 +122,7 @@ def divided_by(parameters: Iterable[object], factor: float) -> None:
 
 
 def _scattered(
-    declared: TensorType, mesh: DeviceMesh, root: Mapping[object, Exponent], factor: float | None
+    declared: TensorType, mesh: DeviceMesh, root: Mapping[MeshAxis, Exponent], factor: float | None
 ) -> TensorType:
     """The gradient's type once FSDP has reduced and scattered it over ``mesh``, and divided it by ``factor``."""
     own = {axis for axis in map(MeshAxis.of, mesh.get_all_groups()) if axis.size() > 1}
@@ -132,7 +132,7 @@ def _scattered(
     # A factor is for all axes at once: whose share of it is whose is known where it is none or all.
     whole = math.prod(axis.size() for axis in own)
     power = -1 if factor in (None, whole) else 0 if factor == 1 else None
-    scale = {axis: None if (e := root.get(axis)) is None or power is None else e + power for axis in own}
+    scale = {axis: None if (e := exponent_over(axis, root)) is None or power is None else e + power for axis in own}
     for axis in own:
         others = cut_along(others, axis)
     rest = {axis: others.get(axis) for axis in others.axes if all(axis.isorthogonal(one) for one in own)}

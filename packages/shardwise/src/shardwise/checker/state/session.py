@@ -113,6 +113,10 @@ class CheckSession(Session):
         partials = self.partials != "explicit"
         return Scope(partials=partials) if mesh is None else Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes)
 
+    def averages(self, axis: MeshAxis) -> bool:
+        """Whether a wrapper averages gradients over ``axis``, or over one that it is part of: the whole world, say."""
+        return any(axis <= one for one in self.averaged)
+
     def note_exchange(self, axis: MeshAxis, types: Iterable[TensorType]) -> None:
         """Tensors of these types have gone over ``axis``."""
         known = any(not type.get(part).is_unknown for type in types for part in parts_of(axis, type) if part in type)

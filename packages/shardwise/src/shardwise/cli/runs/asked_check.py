@@ -226,12 +226,15 @@ class AskedCheck:
     def _run_here(self) -> ExitCode:
         """On ranks that are imagined, in this process."""
         options = self._check_options()
+        from .data_opinion import asks_other_ranks, with_other_ranks
         from .global_opinion import asks_global_types, with_global_types
 
         with kept_process(wanted=self.own_process) as other:
             result, traces = self._checked(options, other)
             if asks_global_types(result, options):
                 result = with_global_types(self.program, options, result, other)
+            elif self.ranks is None and asks_other_ranks(result, options):
+                result = with_other_ranks(self.program, options, result, other)
             if self.schedule is not None:
                 from .schedule import write_schedule
 

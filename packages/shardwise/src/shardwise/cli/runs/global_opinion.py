@@ -8,7 +8,6 @@ statistics of a rank's own batch are: it is not judged.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from shardwise.host.program import Program
 
 from .progress import progress
 from .run import CheckOptions, check_program
+from .streams import silently
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
@@ -44,7 +44,7 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     own = replace(options, local=False, plain_progress=False, trace=False, record=False)
     with progress(lambda: "once more, with global types", plain=options.plain_progress):
         try:
-            second = other.call(_check_silently, program, own)
+            second = other.call(silently, check_program, program, own)
         except (BrokenProcessPool, RuntimeError):
             return result
     if second.stopped is not None:
@@ -61,11 +61,3 @@ def _sentence(finding: Finding, root: str) -> str:
     location = finding.location
     where = "" if location is None else f", {location_text(location, root)}"
     return f"{finding.message} ({finding.code}{where})"
-
-
-def _check_silently(program: Program, options: CheckOptions) -> RunResult:
-    """What the program prints it has printed before."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(nowhere, number)
-    return check_program(program, options)

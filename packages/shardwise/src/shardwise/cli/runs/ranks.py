@@ -20,6 +20,7 @@ from shardwise.uniformity.congruence import equal_draws, incongruent
 from shardwise.uniformity.expressions import EqualValue
 from shardwise.uniformity.rank_processes import Coordinator, RankOutcome
 from shardwise.uniformity.replay import compare
+from shardwise.worlds.seeding import origin, seed_rank
 
 from ..options.ranks_option import RankChoice
 from .progress import progress
@@ -39,12 +40,13 @@ def check_ranks(
         from shardwise.uniformity.collective_trace import CollectiveRecorder
 
         torch.set_num_threads(1)  # the fork has none of the threads that the pool believes in
+        seed_rank(start, rank)
         own = replace(options, rank=rank, plain_progress=False)
         result = check_program(program, own, CollectiveRecorder(link, rank))
         return _end(result), to_json(result)
 
     _load_what_all_need(options)
-    mesh = options.mesh
+    mesh, start = options.mesh, origin()
     coordinator = Coordinator(
         run,
         lambda sizes: choice.ranks(options.world_size, mesh.sizes if mesh is not None else sizes),

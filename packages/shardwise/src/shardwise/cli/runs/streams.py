@@ -7,8 +7,11 @@ import errno
 import os
 import sys
 import tempfile
-from typing import TypeGuard
+from collections.abc import Callable
+from typing import ParamSpec, TypeGuard, TypeVar
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -48,3 +51,11 @@ def is_no_temporary_folder(error: Exception) -> TypeGuard[OSError]:
     except OSError:
         return True
     return error.errno in _NO_ROOM and os.path.realpath(str(error.filename)).startswith(folder)
+
+
+def silently(function: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+    """What ``function`` returns; from now on nothing is printed by this process, which is for this call alone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    return function(*args, **kwargs)

@@ -50,13 +50,15 @@ def may_be_count(number: object) -> bool:
 
 
 def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> Any:
-    """The exponent of an operand's scale: of a plain number, or as its type says it."""
+    """The exponent of an operand's scale: of a plain number, or as its type says it.
+
+    ``type``  as the call sees it, said with the axes of the current mesh.
+    """
     if type is Weak.ZERO:
         return ANY
-    if isinstance(type, TensorType):  # said with the axes of the call, which may be another view of the mesh
-        return type.exponent(axis)
-    if isinstance(operand.type, TensorType):
-        return operand.type.exponent(axis)
+    for said in (type, operand.type):
+        if isinstance(said, TensorType):
+            return said.exponent(axis)
     return None if may_be_count(operand.number) else 0
 
 

@@ -1,0 +1,81 @@
+"""Has each rank data of its own? Where a verdict rests on that and nothing in the program says so, the ranks are asked.
+
+A wrapper that averages gradients is right whatever the ranks train on, and wasted where all of them train on the same.
+A ``DistributedSampler`` says that they do not. Where the program takes its part in another way (``data[rank::n]``, a
+seed, a file, a stream), one rank alone cannot tell, so it runs once more, on this rank and on one more of every group
+that averages, and what these hand to their models is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+
+from shardwise.diagnostics.coverage import OwnData
+from shardwise.diagnostics.printing.ranks import ranks_text
+from shardwise.diagnostics.result import ExitCode, RunResult
+from shardwise.host.kept_process import KeptProcess
+from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
+
+from ..options.ranks_option import RankChoice
+from .progress import progress
+from .ranks import check_ranks
+from .run import CheckOptions
+from .streams import silently
+
+
+def asks_other_ranks(result: RunResult, options: CheckOptions) -> bool:
+    """Whether ``result`` of one rank is inconclusive for no other reason than that data are assumed to be its own."""
+    coverage = result.coverage
+    return (
+        options.launched is None
+        and options.device == "cpu"
+        and not options.fake  # there are no values
+        and result.exit_code is ExitCode.INCONCLUSIVE
+        and coverage.is_data_assumed
+        and replace(result, coverage=replace(coverage, own_data=())).exit_code is ExitCode.CLEAN
+    )
+
+
+def with_other_ranks(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
+    """``result``, and what is known of the data when more ranks have run; as it is if they cannot."""
+    assumed = [one for one in result.coverage.own_data if one.is_assumed]
+    ranks = _compared(options.rank, assumed)
+    own = replace(options, world_size=_world_size(options, result, ranks), plain_progress=False, trace=False)
+    asked = f"once more, with {ranks_text(ranks)}, to compare their data"
+    with progress(lambda: asked, plain=options.plain_progress):
+        try:
+            found = other.call(silently, _data_of, program, replace(own, record=False), RankChoice(listed=ranks))
+        except (BrokenProcessPool, RuntimeError):
+            found = None
+    if found is None:
+        return result
+    left = {(one.what, one.location): one for one in found}
+    data = tuple(
+        left.get((one.what, one.location), replace(one, apart=ranks)) if one in assumed else one
+        for one in result.coverage.own_data
+    )
+    return replace(result, coverage=replace(result.coverage, own_data=data))
+
+
+def _compared(rank: int, assumed: Sequence[OwnData]) -> tuple[int, ...]:
+    """This rank, and the next one of every group over which gradients are averaged."""
+    ranks = {rank}
+    for group in (group for one in assumed for group in one.groups):
+        ranks.add(group[(group.index(rank) + 1) % len(group)])
+    return tuple(sorted(ranks))
+
+
+def _world_size(options: CheckOptions, result: RunResult, ranks: Sequence[int]) -> int:
+    """How many ranks there are: where nobody has said it, the mesh of the program may have."""
+    if not options.guessed or not result.own_mesh:
+        return options.world_size
+    return max(MeshShape.parse(result.own_mesh).ranks, *(rank + 1 for rank in ranks))
+
+
+def _data_of(program: Program, options: CheckOptions, choice: RankChoice) -> tuple[OwnData, ...] | None:
+    """What is left to say of the data of these ranks; None if one of them has not come to its end."""
+    result, _ = check_ranks(program, options, choice)
+    return None if result.stopped is not None else result.coverage.own_data
