@@ -24,13 +24,11 @@ def unresolved(text: str) -> list[str]:
     return found + [f"Law {law}" for law in re.findall(r"\bLaw (\d+\.\d+)", text) if law not in LAWS]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in SOURCES if "tracewise" not in p.parts and p != Path(__file__)],
-    ids=lambda path: path.relative_to(ROOT).as_posix(),
-)
-def test_every_citation_resolves(path):
-    assert unresolved(path.read_text()) == []
+def test_every_citation_resolves():
+    pages = [path for path in SOURCES if "tracewise" not in path.parts and path != Path(__file__)]
+    found = {path.relative_to(ROOT).as_posix(): unresolved(path.read_text("utf-8")) for path in pages}
+    assert len(found) > 1000
+    assert {page: wrong for page, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize(
