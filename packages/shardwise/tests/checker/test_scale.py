@@ -485,18 +485,3 @@ def _slope() -> Tensor:
 def test_zeros_that_are_said_to_be_addends_take_the_scale_of_what_is_added(local: bool) -> None:
     """PowerSGD's error, gradients that are accumulated by hand: zero has every exponent, whatever is said of it."""
     judge(Case("addends of a mean", _accumulated, _slope()), local=local)
-
-
-@pytest.mark.parametrize("mesh", [{"dp": (2, 2), "tp": (2, 1)}, {"all": (4, 1)}], ids=["two axes", "one"])
-def test_a_value_that_is_said_with_other_axes_keeps_its_scale(mesh):
-    """What a sampler or a wrapper over the whole world says meets a mesh of several axes."""
-    from shardwise.mesh.axis import MeshAxis
-
-    world, axes = MeshAxis.of(4, 1), {name: MeshAxis.of(*layout) for name, layout in mesh.items()}
-    with spmd.set_current_mesh(axes), typecheck(local=False):
-        x = spmd.assert_type(torch.randn(3, 2), {world: V}, spmd.PartitionSpec(world, None))
-        w = spmd.assert_type(torch.randn(5, 2), {world: R})
-        total, mean = F.linear(x, w).relu().sum(), F.linear(x, w).mean()
-        for axis in axes.values():
-            assert spmd.typeof(total).type.exponent(axis) == 0
-            assert spmd.typeof(mean).type.exponent(axis) == 1, "the sum of the ranks' means is n times one device's"
