@@ -9,7 +9,7 @@ import click
 from shardwise.diagnostics.result import ExitCode
 
 from .environment import Environment
-from .frameworks import FRAMEWORKS, VERIFY
+from .frameworks import ALL, FRAMEWORKS, VERIFY
 from .planted import BUGS, planted
 from .report import difference, page
 from .runs import Run, load, run_case, save
@@ -20,6 +20,12 @@ PAGE = ROOT / "docs" / "ecosystem.md"
 
 @click.command()
 @click.option("--only", multiple=True, metavar="NAME", help="Run these frameworks alone; may be given several times.")
+@click.option(
+    "--case", "cases", multiple=True, metavar="NAME", help="Run these programs alone; may be given several times."
+)
+@click.option(
+    "--command", "commands", multiple=True, type=click.Choice(ALL), help="Run these commands of shardwise alone."
+)
 @click.option("--folder", type=click.Path(path_type=Path), default=ROOT / "build" / "ecosystem", help="Where all is.")
 @click.option(
     "--shardwise",
@@ -35,6 +41,8 @@ PAGE = ROOT / "docs" / "ecosystem.md"
 @click.option("--write", is_flag=True, help="Renew docs/ecosystem.md: what it says of the frameworks that were run.")
 def ecosystem(
     only: tuple[str, ...],
+    cases: tuple[str, ...],
+    commands: tuple[str, ...],
     folder: Path,
     shardwise: Path,
     out: Path | None,
@@ -51,6 +59,9 @@ def ecosystem(
         known = ", ".join(framework.name for framework in FRAMEWORKS)
         raise click.UsageError(f"--only {', '.join(sorted(unknown))}: there is no such framework, only {known}")
     chosen = tuple(framework for framework in FRAMEWORKS if not only or framework.name in only)
+    absent = set(cases) - {case.name for framework in chosen for case in framework.cases}
+    if absent:
+        raise click.UsageError(f"--case {', '.join(sorted(absent))}: there is no such program")
     environment = Environment(folder)
     environment.prepare(chosen)
     out = out or folder / "findings.json"
@@ -63,10 +74,12 @@ def ecosystem(
 
     for framework in chosen:
         for case in framework.cases if not bugs else ():
-            for command in case.commands:
+            if cases and case.name not in cases:
+                continue
+            for command in (one for one in case.commands if not commands or one in commands):
                 keep(run_case(environment, framework, case, command, shardwise.absolute()))
         for bug in BUGS if bugs else ():
-            if bug.framework == framework.name:
+            if bug.framework == framework.name and (not cases or bug.case in cases):
                 wrong, first = planted(environment, framework, bug)
                 keep(run_case(environment, framework, wrong, VERIFY, shardwise.absolute(), first))
     if write:
