@@ -195,6 +195,41 @@ def test_data_given_by_keyword_or_in_a_dict_are_inputs_too(tmp_path, call, share
     assert (verdict.numbers.parting is not None, verdict.numbers.disagreements) == (parts, ())
 
 
+MORE_MICRO_BATCHES = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = DDP(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(2):
+        mine = (torch.arange(64.0).view(8, 8) + step).sin().chunk(size)[rank]
+        parts = mine.chunk(2 if size > 1 else 1)  # as the stages of a pipeline want it
+        for part in parts:
+            (model(part).square().mean() / len(parts)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("", "", ExitCode.CLEAN),
+        (" / len(parts)", "", ExitCode.FINDINGS),
+        (".chunk(size)[rank]", ".chunk(size)[0]", None),
+    ],
+    ids=["right", "not divided", "the same data"],
+)
+def test_a_step_may_have_more_micro_batches_on_a_mesh(tmp_path, old, new, code):
+    verdict = verdict_on(tmp_path, MORE_MICRO_BATCHES.replace(old, new))
+    assert verdict.exit_code is code if code is not None else verdict.exit_code is not ExitCode.CLEAN, str(verdict)
+
+
 TWO_MODELS = """
     import torch
     import torch.distributed as dist

@@ -15,7 +15,7 @@ from typing import Any
 from .environment import HERE, Environment
 from .frameworks import VERIFY, Case, Framework
 
-TIMEOUT_S = 600.0
+TIMEOUT_S = 1200.0
 
 
 @dataclass(frozen=True)
