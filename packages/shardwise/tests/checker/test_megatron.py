@@ -82,6 +82,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "tensor_model_parallel": mesh.get_group("tp"),
             "data_parallel": mesh.get_group("dp"),
             "context_parallel": alone,
+            "pipeline_model_parallel": alone,
             "expert_tensor_parallel": mesh.get_group("tp"),
             "expert_model_parallel": mesh.get_group("dp"),
             "expert_data_parallel": alone,
@@ -244,6 +245,30 @@ def test_gradients_in_the_buffer_of_all_must_be_summed(groups, summed):
         optimizer.step()
     findings = found.result().findings
     assert [finding.code for finding in findings] == ["SW608"] * (2 - len(summed))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_of_gradients_between_stages_those_of_the_shared_embedding_alone_are_open(groups, monkeypatch, shared):
+    """A stage has parameters of its own, and no other one has an addend of their gradients."""
+    state, stages = sys.modules["megatron.core.parallel_state"], group_of("tensor_model")
+    monkeypatch.setattr(state, "get_pipeline_model_parallel_group", lambda: stages)
+    for kind in ("tensor_model", "expert_tensor"):
+        monkeypatch.setattr(state, f"get_{kind}_parallel_group", state.get_context_parallel_group)
+    coverage: list[Coverage] = []
+    observing = checking(strict=False, local=True, collect=Collector(), observe=True)
+    with observing as session, counting(coverage.append, session):
+        inner = Norm()
+        inner.weight.shared_embedding = shared
+        wrapper = groups(inner)
+        optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+        wrapper(torch.randn(5, 16)).sum().backward()
+        dist.all_reduce(wrapper.grads, group=group_of("data"))
+        dist.all_reduce(wrapper.grads.norm(), group=stages)
+        for parameter in wrapper.parameters():
+            parameter.grad = parameter.main_grad
+        optimizer.step()
+    over_stages = [(one.unknown, one.taken) for one in coverage[0].unjudged_gradients if "tp" in one.axis]
+    assert over_stages == ([(1, 1)] if shared else [])
 
 
 class Norm(nn.Module):

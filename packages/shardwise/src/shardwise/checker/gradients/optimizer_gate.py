@@ -162,12 +162,17 @@ def _is_judged(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -
     type = gradient_type(parameter)
     if any(not axis.isorthogonal(one) and not type.get(one).is_unknown for one in type.axes):
         return True
-    if is_flattened(parameter):
+    if is_flattened(parameter) or _is_of_a_stage(session, parameter, axis):
         return True
     if not is_dtensor(parameter) or any(not axis.isorthogonal(one) for one in session.averaged):
         return False
     groups = parameter.device_mesh.get_all_groups()  # type: ignore[attr-defined]
     return any(not axis.isorthogonal(MeshAxis.of(group)) for group in groups)
+
+
+def _is_of_a_stage(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -> bool:
+    """No other stage of a pipeline has it, so none has an addend of its gradient."""
+    return any(axis <= stages and type_of(parameter).is_varying(stages) for stages in session.stages)
 
 
 def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step: str) -> None:

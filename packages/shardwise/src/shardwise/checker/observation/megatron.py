@@ -3,7 +3,8 @@
 ``tensor_model_parallel`` is true of a parameter that is cut; ``sequence_parallel`` of one
 that every rank holds and whose gradients the step sums over tensor parallel ranks, so R. One without either must get
 the same gradient on each of them, so I. ``allreduce`` is false of what belongs to one expert parallel rank. Over data
-and context parallel ranks all are kept equal and their gradients are averaged, so R.
+and context parallel ranks all are kept equal and their gradients are averaged, so R. A stage of a pipeline has
+parameters of its own, so V, but for the embedding that two of them share (``shared_embedding``).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class _State(Protocol):
     def get_tensor_model_parallel_group(self) -> dist.ProcessGroup: ...
     def get_data_parallel_group(self) -> dist.ProcessGroup: ...
     def get_context_parallel_group(self) -> dist.ProcessGroup: ...
+    def get_pipeline_model_parallel_group(self) -> dist.ProcessGroup: ...
     def get_expert_tensor_parallel_group(self) -> dist.ProcessGroup: ...
     def get_expert_model_parallel_group(self) -> dist.ProcessGroup: ...
     def get_expert_data_parallel_group(self) -> dist.ProcessGroup: ...
@@ -54,6 +56,8 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
     session.equal_by_marks |= frozenset((*data, *_axes(*_model_parallel(state))))
     # Its seed of whatever draws outside of its own streams is one for all tensor parallel ranks.
     session.synchronised |= frozenset(_axes(state.get_tensor_model_parallel_group()))
+    stages = tuple(_axes(state.get_pipeline_model_parallel_group()))
+    session.stages |= frozenset(stages)
     origin = Origin(user_site(), "said by Megatron's marks")
     for owner, name, parameter in _owned(module):
         if not _is_untyped(parameter):
@@ -69,6 +73,8 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
         if not isinstance(group, dist.ProcessGroup):
             group = state.get_expert_tensor_parallel_group() if expert else state.get_tensor_model_parallel_group()
         places |= dict.fromkeys(_axes(group), _over_tensor_parallel(parameter, name))
+        if not getattr(parameter, "shared_embedding", False):  # the one weight that two stages have
+            places |= dict.fromkeys(stages, V)
         put_type(parameter, TensorType.of(places), origin)
 
 
