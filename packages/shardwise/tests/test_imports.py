@@ -218,7 +218,7 @@ def private_torch_names(module: str, source: str) -> list[str]:
     return errors
 
 
-PYTHONS = {"_fields", "_getframe", "_current_frames", "_exit", "_value_", "_name_"}
+PYTHONS = {"_fields", "_replace", "_getframe", "_current_frames", "_exit", "_value_", "_name_"}
 """Names with an underscore that Python's own library documents, and enums."""
 OURS = {"_shardwise"}
 """Attributes that we put on objects of torch."""

@@ -100,11 +100,11 @@ FRAMEWORKS = (
             "tensor whose gradients count as equal (`to_local()` without `grad_placements`), and each rank's comes of "
             "its part of the experts' weights. `programs/torchtitan_router.py after` shows it: the first element is "
             "-2.9169 on one rank, -1.2374 and -1.6795 on two, and the replicas part; with `before` all have the same",
-            "under PP gradients are those of the sum of the losses: the schedule is given the loss summed over tokens and "
-            "`scale_grads=False`, and only what is logged is divided by the tokens (`train.py:523`); without PP the loss "
-            "is divided before backward (`train.py:538`). With 256 tokens a step the norm that is logged is 2244.8, and "
-            "8.77 on one rank from the same weights and batches. Clipping to a norm of 1 hides it; no longer once the norm "
-            "is below 1",
+            "under PP gradients are those of the sum of the losses: the schedule is given the loss summed over tokens"
+            " and `scale_grads=False`, and only what is logged is divided by the tokens (`train.py:523`); without PP "
+            "the loss is divided before backward (`train.py:538`). With 256 tokens a step the norm that is logged is "
+            "2244.8, and 8.77 on one rank from the same weights and batches. Clipping to a norm of 1 hides it; no "
+            "longer once the norm is below 1",
         ),
     ),
     Framework(
