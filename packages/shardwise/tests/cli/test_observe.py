@@ -333,6 +333,35 @@ def test_gradients_may_be_averaged_over_several_axes_of_a_mesh_at_once(project, 
     assert [one["code"] for one in summed["findings"]] == ["SW616"]
 
 
+def test_the_data_of_ranks_over_which_no_gradient_is_averaged_leave_no_verdict(project):
+    """The sampler deals the samples out over both axes, and the wrapper averages over one of them."""
+    source = DDP.replace("ddp = DistributedDataParallel(model)", 'ddp = model; fully_shard(ddp, mesh=mesh["dp"])')
+    report = reported(project, source.replace("model = nn.Linear(6, 1)\n", MESH))
+    (found,) = report["coverage"]["unjudged_gradients"]
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
+    assert (found["unknown"], found["taken"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "over"),
+    [
+        ('mesh["dp"].size()', 'mesh["dp"].get_local_rank()', "dp"),
+        ('mesh["cp"].size()', 'mesh["cp"].get_local_rank()', "cp"),
+        ("4 // mesh['cp'].size()", "dist.get_rank() // 2", "dp"),
+        ("2", "0", None),
+    ],
+)
+def test_the_number_that_a_sampler_is_given_tells_its_axis(project, size, rank, over):
+    """Two axes of two ranks: for the first rank both numbers are 0."""
+    source = DDP.replace("DistributedSampler(data)", f"DistributedSampler(data, {size}, {rank})")
+    mesh = 'from torch.distributed.device_mesh import init_device_mesh\nmesh = init_device_mesh("cpu", (2, 2), '
+    source = source.replace("data = Tens", mesh + 'mesh_dim_names=("dp", "cp"))\ndata = Tens')
+    source = source.replace("    nn.f", "    import shardwise; shardwise.reveal_type(inputs)\n    nn.f")
+    report = reported(project, source)
+    told = [one["message"] for one in report["findings"] if one["code"] == "SW922"]
+    assert [f"{{{over}: V}}" in one for one in told] == ([True] if over else [False])
+
+
 def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict(project):
     """A parameter beside the wrapper, of which nobody has said what it is."""
     beside = DDP.replace("ddp.parameters()", "[*ddp.parameters(), other]").replace(

@@ -489,6 +489,14 @@ def test_hooks_of_a_wrapper(world):
     assert torch_compat.communication_hooks(wrapper) == [(hook, "state")]
 
 
+def test_parameters_that_a_wrapper_reduces(world):
+    """Those that the module had, whatever it has by now."""
+    module = torch.nn.Linear(2, 2)
+    wrapper, before = torch.nn.parallel.DistributedDataParallel(module), list(module.parameters())
+    del module.weight
+    assert [id(one) for one in torch_compat.reduced_parameters(wrapper)] == [*map(id, before)]
+
+
 ELSEWHERE = {
     "flat_parameters": "checker/test_sharded_parameters.py",
     "groups_per_thread": "worlds/test_in_process.py",

@@ -39,7 +39,7 @@ from shardwise.interop.fixes.gradient_sums import sum_before_step, sums_by_hand,
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.interop.torch_compat import is_flattened
-from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.types.tensor_type import Power
 
 from ..diagnosis.gradient_findings import elements_text
@@ -150,29 +150,30 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _note_unjudged(session: CheckSession, taken: Collection[torch.Tensor]) -> None:
-    """Remember how many of these parameters' gradients are unknown along an axis over which the program exchanges."""
-    for axis in session.exchanged.keys() | session.averaged:
-        unknown = sum(not _is_judged(session, parameter, axis) for parameter in taken)
+    """Remember how many of these parameters' gradients are unknown along an axis over which the program exchanges, or
+    over which its ranks train on data of their own.
+    """
+    own = frozenset[MeshAxis]() if session.data is None else session.data.own
+    for axis in session.exchanged.keys() | session.averaged | own:
+        unknown = sum(not _is_judged(session, parameter, axis, whole=axis in own) for parameter in taken)
         if unknown > session.unjudged.get(axis, (0, 0))[0]:
             session.unjudged[axis] = unknown, len(taken)
 
 
-def _is_judged(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -> bool:
-    """Somebody knows what the gradient is along ``axis``: the checker, or DTensor and FSDP1 where these sum it."""
+def _is_judged(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis, *, whole: bool) -> bool:
+    """Somebody knows what the gradient is along ``axis``, ``whole`` or in part: the checker, or DTensor and FSDP1 where
+    these sum it.
+    """
+    if is_flattened(parameter):
+        return True
     type = gradient_type(parameter)
-    if any(not axis.isorthogonal(one) and not type.get(one).is_unknown for one in type.axes):
-        return True
-    if is_flattened(parameter) or _is_of_a_stage(session, parameter, axis):
-        return True
-    if not is_dtensor(parameter) or any(not axis.isorthogonal(one) for one in session.averaged):
-        return False
-    groups = parameter.device_mesh.get_all_groups()  # type: ignore[attr-defined]
-    return any(not axis.isorthogonal(MeshAxis.of(group)) for group in groups)
-
-
-def _is_of_a_stage(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis) -> bool:
-    """No other stage of a pipeline has it, so none has an addend of its gradient."""
-    return any(axis <= stages and type_of(parameter).is_varying(stages) for stages in session.stages)
+    known = [one for one in type.axes if not axis.isorthogonal(one) and not type.get(one).is_unknown]
+    if is_dtensor(parameter) and (known or all(axis.isorthogonal(one) for one in session.averaged)):
+        groups = map(MeshAxis.of, parameter.device_mesh.get_all_groups())  # type: ignore[attr-defined]
+        known += [one for one in groups if not axis.isorthogonal(one) and one not in known]
+    known.sort(key=lambda one: one.sort_key)
+    apart = bool(known) and known[0].isorthogonal(*known[1:])
+    return bool(known) and (not (whole and apart) or axis <= flatten_axes(tuple(known)))
 
 
 def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step: str) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.interop.torch_compat import communication_hooks, tree_leaves
+from shardwise.interop.torch_compat import communication_hooks, reduced_parameters, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.op_rules.transition_types import parts_of
@@ -55,16 +55,11 @@ def wrap_forward(find: Callable[[], CheckSession | None], plain: Callable[..., o
 
 def _used(wrapper: DistributedDataParallel, result: object) -> set[int]:
     """Of the parameters that get a gradient: all, unless the wrapper looks for those that the result depends on."""
-    trained = {id(one) for name, one in _wrapped(wrapper) if one.requires_grad}
+    trained = {id(one) for one in reduced_parameters(wrapper) if one.requires_grad}
     if not (wrapper.find_unused_parameters or wrapper.static_graph):
         return trained
     leaves = leaves_of(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
     return trained & set(map(id, leaves))
-
-
-def _wrapped(wrapper: DistributedDataParallel) -> list[tuple[str, torch.Tensor]]:
-    ignored = wrapper.parameters_to_ignore
-    return [(name, one) for name, one in wrapper.module.named_parameters() if name not in ignored]
 
 
 def arrived(session: CheckSession, parameters: Iterable[int]) -> None:
@@ -85,7 +80,7 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dic
             continue
         axis = MeshAxis.of(wrapper.process_group)
         place = _outcome(wrapper)
-        for _, parameter in _wrapped(wrapper):
+        for parameter in reduced_parameters(wrapper):
             if id(parameter) in parameters and axis.size() > 1:
                 type = cut_along(type_of(parameter), axis)
                 reduced[id(parameter)] = dict.fromkeys(parts_of(axis, type), place)
@@ -96,7 +91,7 @@ def unsynchronised(session: CheckSession, parameters: Iterable[torch.Tensor], ax
     """True if a wrapper owes one of these gradients its sum over ``axis`` and ran inside ``no_sync()`` at the last."""
     wanted = {id(parameter) for parameter in parameters}
     return any(
-        any(id(parameter) in wanted for parameter in wrapper.module.parameters())
+        any(id(parameter) in wanted for parameter in reduced_parameters(wrapper))
         for wrapper, reducer in session.replicas.items()
         if not reducer.synchronises and not MeshAxis.of(wrapper.process_group).isorthogonal(axis)
     )

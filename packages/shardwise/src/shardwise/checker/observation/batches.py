@@ -1,7 +1,8 @@
 """Batches of a ``DataLoader`` whose sampler deals out the data set: each rank has samples of its own, along dim 0.
 
 ``DistributedSampler(num_replicas=4, rank=2)`` says that there are four parts and that this rank reads the third. The
-axis is the one of four ranks along which this rank is the third; where several are, or none is, nothing is claimed.
+axis is the one of four ranks along which this rank is the third, and every other rank what the number is there, if that
+is known, as of ``mesh["dp"].get_local_rank()``; where several are, or none is, nothing is claimed.
 With global types it is not either of batches that are put together in the program's own way: their dims are unknown.
 """
 
@@ -16,14 +17,15 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, default_collate
 
 from shardwise.diagnostics.source import user_site
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import TensorType
 
+from ..state.numbers import TYPED_NUMBERS
 from ..state.session import CheckSession
 
 
@@ -79,13 +81,22 @@ def _cuts_dim_0(loader: DataLoader[object]) -> bool:
 
 def _axis_of(loader: DataLoader[object]) -> MeshAxis | None:
     """The axis over which the loader's sampler deals out the data set, if exactly one fits."""
-    own = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    sampler = next((one for one in own if isinstance(one, DistributedSampler)), None)
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    sampler = next((one for one in samplers if isinstance(one, DistributedSampler)), None)
     if sampler is None or sampler.num_replicas == 1 or not dist.is_initialized():
         return None
     mesh = current_entry()
     axes = set() if mesh is None else set(mesh.axes)
     axes.add(MeshAxis.of(dist.group.WORLD))
     rank = dist.get_rank()
-    fitting = [axis for axis in axes if axis.size() == sampler.num_replicas and axis.layout.place(rank) == sampler.rank]
+    parts = {rank: sampler.rank}
+    if sampler.rank.__class__ in TYPED_NUMBERS:
+        own = type_of(sampler.rank).varying_axes
+        axes |= {flatten_axes(tuple(sorted(own, key=lambda axis: axis.sort_key)))} if own else set()
+        parts = dict(enumerate(getattr(sampler.rank, "by_rank", None) or ())) or parts
+    fitting = [
+        axis
+        for axis in axes
+        if axis.size() == sampler.num_replicas and all(axis.layout.place(at) == part for at, part in parts.items())
+    ]
     return fitting[0] if len(fitting) == 1 else None

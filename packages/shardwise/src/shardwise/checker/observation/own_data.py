@@ -22,6 +22,8 @@ from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import axes_inside, cut_along
+from shardwise.types.tensor_type import TensorType
 
 from ..state.session import CheckSession
 from .inputs import averaging_axes, is_assumed, is_constant
@@ -32,9 +34,11 @@ class DataSeen:
     """The data that a run has handed to data parallel models, by argument and line.
 
     ``compares``  values are digested, since other ranks hand in theirs.
+    ``own``       the axes over which a type says that each rank has its own.
     """
 
     compares: bool = False
+    own: set[MeshAxis] = field(default_factory=set)
     _seen: dict[object, _Argument] = field(default_factory=dict)
 
     def called(self, session: CheckSession, module: torch.nn.Module, args: Mapping[str, object]) -> None:
@@ -51,7 +55,9 @@ class DataSeen:
                     key = (name, type(module).__name__, site)
                     groups = tuple(map(_ranks_along, axes))
                     seen = self._seen.setdefault(key, _Argument(f"{name} of {type(module).__name__}", site, groups))
-                    said = all(known.is_varying(axis) for axis in axes) and not is_assumed(x)
+                    said = all(_varies(known, axis) for axis in axes) and not is_assumed(x)
+                    if said:
+                        self.own.update(known.varying_axes)
                     seen.add(x, said, self.compares)
 
     def result(self) -> tuple[OwnData, ...]:
@@ -83,6 +89,12 @@ class _Argument:
         said = self.said or (self.compared and self.plain)
         digest = self.hashed.hexdigest() if self.compared and not self.plain else ""
         return OwnData(self.what, self.site.location(), self.groups, said, digest)
+
+
+def _varies(type: TensorType, axis: MeshAxis) -> bool:
+    """Whether what has ``type`` is each rank's own over ``axis``: of it a part of an axis, or made of several."""
+    type = cut_along(type, axis)
+    return all(type.is_varying(part) for part in axes_inside(axis, type.axes) or (axis,))
 
 
 def _ranks_along(axis: MeshAxis) -> tuple[int, ...]:

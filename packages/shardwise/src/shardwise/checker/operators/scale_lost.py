@@ -19,12 +19,13 @@ from shardwise.interop.calls.located_call import axis_text
 from shardwise.interop.tensors.tagging import Tag, tag_of
 from shardwise.interop.torch_compat import no_torch_function, takes_gradient
 from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.regions import exponent_over
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import WHOLE, Bound, exponent_along
 from shardwise.op_rules.schema import OpRule
 from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
 from shardwise.types.placement import R
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import Exponent, TensorType
 
 from ..state.session import CheckSession
 
@@ -57,9 +58,18 @@ def may_be_lost(operands: Sequence[Bound], outcome: Outcome) -> tuple[MeshAxis, 
         axis
         for axis, exponent in outcome.type.scale.items()
         if exponent is None
-        and any(type.exponent(axis) is not None for type in types)
-        and any(exponent_along(axis, operand, operand.type) is None for operand in operands)
+        and any(_exponent(type, axis) is not None for type in types)
+        and any(
+            (_exponent(one.type, axis) if isinstance(one.type, TensorType) else exponent_along(axis, one, one.type))
+            is None
+            for one in operands
+        )
     )
+
+
+def _exponent(type: TensorType, axis: MeshAxis) -> Exponent:
+    """That of an operand along an axis of its result, which may be said with axes of another view of the mesh."""
+    return exponent_over(axis, {one: type.exponent(one) for one in type.axes})
 
 
 def axes_joined(
@@ -128,7 +138,7 @@ def lost_by_tags(
 def _lost(axes: Sequence[MeshAxis], known: Sequence[TensorType]) -> tuple[MeshAxis, ...]:
     if not known:
         return ()
-    return tuple(axis for axis in axes if all(type.exponent(axis) is not None for type in known))
+    return tuple(axis for axis in axes if all(_exponent(type, axis) is not None for type in known))
 
 
 def note(session: CheckSession, result: object, axes: Iterable[MeshAxis]) -> None:

@@ -96,6 +96,7 @@ from .modules import APPLY_HOOK_TO_INPUT as APPLY_HOOK_TO_INPUT
 from .modules import APPLY_HOOK_TO_OUTPUT as APPLY_HOOK_TO_OUTPUT
 from .modules import MAKE_BACKWARD_HOOK as MAKE_BACKWARD_HOOK
 from .modules import communication_hooks as communication_hooks
+from .modules import reduced_parameters as reduced_parameters
 from .op_names import DISPATCH_KEYS as DISPATCH_KEYS
 from .op_names import FUNCTIONAL_NAMESPACES as FUNCTIONAL_NAMESPACES
 from .op_names import METHODS_OF_TORCH as METHODS_OF_TORCH

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .registry import declare, patch_point, private
 
 declare(
@@ -39,3 +41,15 @@ def communication_hooks(wrapper: Any) -> list[tuple[object, object]]:
     """The communication hooks of a ``DistributedDataParallel`` with their states: the list itself, to be added to."""
     hooks: list[tuple[Any, Any]] = wrapper._comm_hooks
     return hooks
+
+
+@private(
+    "torch.nn.parallel.DistributedDataParallel:_module_parameters",
+    lost="gradients of parameters that DistributedDataParallel averages and its module holds no more",
+)
+def reduced_parameters(wrapper: Any) -> list[torch.Tensor]:
+    """The parameters whose gradients a ``DistributedDataParallel`` averages: those that its module had when it was
+    wrapped. Beside tensor parallelism the module has DTensors in their place from the first forward on.
+    """
+    parameters: list[torch.Tensor] = wrapper._module_parameters
+    return parameters

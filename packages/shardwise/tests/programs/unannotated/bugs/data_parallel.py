@@ -4,6 +4,22 @@
 from .bug import GRADIENT, TRAINED, Bug
 
 BUGS = [
+    Bug("ddp_dtensor_tp", "forward goes past DDP", "mse_loss(model(x)", "mse_loss(model.module(x)", GRADIENT),
+    Bug(
+        "ddp_dtensor_tp",
+        "the loss is a sum, which DDP averages",
+        "mse_loss(model(x), y)",
+        'mse_loss(model(x), y, reduction="sum")',
+        GRADIENT,
+    ),
+    Bug("fsdp_flattened", "nothing is averaged over cp", "(layer, mesh=both)", "(layer, mesh=mesh['dp'])", GRADIENT),
+    Bug(
+        "fsdp_flattened",
+        "the loss is a sum, which fully_shard averages",
+        "mse_loss(model(x), y)",
+        'mse_loss(model(x), y, reduction="sum")',
+        GRADIENT,
+    ),
     Bug("ddp_sampler", "the model is not wrapped", "ddp = DDP(model)", "ddp = model", GRADIENT),
     Bug("ddp_sampler", "every rank reads the same part", "rank=rank, shuffle", "rank=0, shuffle", "input 0"),
     Bug(

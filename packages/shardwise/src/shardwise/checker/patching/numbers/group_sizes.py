@@ -15,7 +15,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import axes_inside
 from shardwise.types.tensor_type import Exponent
 
-from ...state.numbers import number_type, typed
+from ...state.numbers import number_type, plain, typed
 from ..patches import Patches, Plugin, Wrappers, checking_session
 
 
@@ -72,8 +72,11 @@ def _group_size(plain: Callable[..., int]) -> Callable[..., object]:
 
 
 def _told(count: int, groups: Callable[[], list[object]]) -> object:
-    """``count`` as the number of ranks of all these groups together, if axes of the mesh make them up."""
-    if questions.running or count.__class__ is not int or checking_session() is None:
+    """``count`` as the number of ranks of all these groups together, if axes of the mesh make them up.
+
+    A mesh multiplies the numbers that it was made with, whose own types (``world // 2``) say less than that.
+    """
+    if questions.running or plain(count).__class__ is not int or checking_session() is None:
         return count
     mesh = current_entry()
     with questions:
@@ -87,7 +90,7 @@ def _told(count: int, groups: Callable[[], list[object]]) -> object:
                 if not parts:
                     return count
                 scale.update(dict.fromkeys(parts, 1))
-            return typed(count, number_type(scale if mesh is None else mesh.axes, scale))
+            return typed(plain(count), number_type(scale if mesh is None else mesh.axes, scale))
         except (RuntimeError, ValueError, LookupError):  # no group yet, or one that this rank is not in
             return count
 
