@@ -95,6 +95,11 @@ def test_a_row_that_was_not_run_now_is_marked_as_an_older_one():
     after = report.page([some], [replace(RUN, command=VERIFY)], before)
     assert "| a | `check` | findings (an older run) | 3 operations checked |" in after
     assert "| a | `verify` | findings | 3 operations checked |" in after
+    told = "- SW101 package/model.py:3: a mixes b (a, `"
+    assert before.count(told) == 1
+    again = report.page([some], [replace(RUN, command=VERIFY, found=())], before)
+    assert again.count(f"{told}check`)") == 1, "a finding of a row that was not run now stays"
+    assert told not in report.page([some], [replace(RUN, found=())], before)
     assert after.count("an older run") == report.page([some], [replace(RUN, command=VERIFY)], after).count(
         "an older run"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,15 +50,16 @@ def page(frameworks: Sequence[Framework], runs: Sequence[Run], before: str = "")
     """The page, in Markdown.
 
     ``before``  the page as it was: a framework that has cases and was not run now keeps what it says of that, and a row
-                that was not run now is marked as an older one.
+                that was not run now is marked as an older one, with its findings.
     """
     kept = {text.partition("\n")[0]: text for text in before.split("\n## ")[1:]}
     made = {run.framework for run in runs}
     sections = ["\n".join(("# Frameworks", "", *INTRODUCTION, ""))]
     for framework in frameworks:
         old = kept.get(framework.name) if framework.cases and framework.name not in made else None
-        older = _rows(kept.get(framework.name, ""))
-        sections.append("\n".join(_section(framework, runs, older)) if old is None else f"## {old}")
+        before_it = kept.get(framework.name, "")
+        section = _section(framework, runs, _rows(before_it), _findings(before_it))
+        sections.append("\n".join(section) if old is None else f"## {old}")
     return "\n".join(text.rstrip("\n") + "\n" for text in sections)
 
 
@@ -101,7 +103,22 @@ def _rows(section: str) -> dict[tuple[str, str], str]:
     return rows
 
 
-def _section(framework: Framework, runs: Sequence[Run], older: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _findings(section: str) -> dict[tuple[str, str], list[str]]:
+    """The lines of findings of a section as it was, by program and command."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in section.partition("\nFindings:\n\n")[2].partition("\n\n")[0].splitlines():
+        of = re.search(r" \((.+), (`[^`]+`)(?: and \d+ more)?\)\. ", line)
+        if of is not None:
+            found.setdefault((of[1].rpartition(" (")[2], of[2]), []).append(line)
+    return found
+
+
+def _section(
+    framework: Framework,
+    runs: Sequence[Run],
+    older: Mapping[tuple[str, str], str],
+    findings: Mapping[tuple[str, str], Sequence[str]],
+) -> Iterator[str]:
     known = judgements()
     own = [run for run in runs if run.framework == framework.name]
     yield from (f"## {framework.name}", "")
@@ -126,11 +143,14 @@ def _section(framework: Framework, runs: Sequence[Run], older: Mapping[tuple[str
         yield from ("", "What stops it:", "")
         yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
     found = _by_finding(own)
-    if found:
+    again = {(run.case, f"`{run.command}`") for run in own}
+    untold = [line for of, lines in findings.items() if of not in again for line in lines]
+    if found or untold:
         yield from ("", "Findings:", "")
         for one, places in list(found.items()):
             where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
             yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+        yield from untold
     tried = {run.case for run in met}
     untried = [bug for name, bug in wrong.items() if name not in tried and (bug.case, bug.what) in older]
     if met or untried:
