@@ -9,7 +9,7 @@ import torch
 
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.interop.annotations.annotating import asserted_type
-from shardwise.oracle.reassemble import Grid, Unreadable, deal, reassemble
+from shardwise.oracle.reassemble import Grid, Unreadable, deal, differences, is_within, reassemble
 from shardwise.types import PartitionSpec
 
 GRID = Grid.of({"dp": 2, "tp": 3})
@@ -90,3 +90,31 @@ def test_an_axis_without_a_claim_cannot_be_put_together():
 def test_pieces_of_other_shapes_do_not_fit():
     with pytest.raises(Unreadable, match="do not fit together"):
         reassemble([WHOLE, WHOLE[:1], WHOLE] * 2, type_of({"dp": R, "tp": P}), GRID)
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [[1.0, 2.0], [3.0, 4.0]],
+        [[1.0, 2.0], [3.0, 4.25]],
+        [[1.5, 2.0], [3.0, 4.0]],
+        [[1.0, INF], [3.0, 4.0]],
+        [[1.0, NAN], [3.0, 4.0]],
+    ],
+    ids=["equal", "near", "the first row apart", "infinite", "not a number"],
+)
+@pytest.mark.parametrize("apart", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_within_is_what_the_differences_say(other, apart, dtype):
+    ones = [
+        torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        torch.tensor([[1.0, INF], [3.0, 4.0]]),
+        torch.tensor([[1.0, NAN], [3.0, 4.0]]),
+    ]
+    there = torch.tensor(other, dtype=dtype)
+    for one in ones:
+        assert is_within(one, there, apart) == (not bool((differences(one, there) > apart).any()))
+        assert is_within(one[0, 0], there[0, 0], apart) == (abs(float(one[0, 0] - there[0, 0])) <= apart)

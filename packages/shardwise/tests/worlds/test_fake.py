@@ -366,6 +366,18 @@ def test_seeds_of_a_gpu_that_nobody_uses_are_nothing(world):
     assert torch.equal(torch.rand(6), torch.rand(6, generator=torch.Generator().manual_seed(1)))
 
 
+def test_states_of_no_gpu_may_be_restored(world):
+    """As lightning does, which has saved those of all that there were."""
+    before = torch.get_rng_state()
+    torch.cuda.set_rng_state_all([])
+    assert torch.equal(torch.get_rng_state(), before)
+    saved = torch.cuda.get_rng_state_all()
+    torch.cuda.set_device(0)
+    torch.rand(2)
+    torch.cuda.set_rng_state_all(saved)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_data_loader_workers_are_not_started(world):
     loader = torch.utils.data.DataLoader([torch.ones(2)] * 4, num_workers=3, prefetch_factor=2, persistent_workers=True)
     assert loader.num_workers == 0

@@ -27,7 +27,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
-from .reassemble import Unreadable, collapse, differences
+from .reassemble import Unreadable, collapse, is_within
 
 MERGED = (2, 3, 4)
 """Into how many equal parts a merged weight may be divided: gate and up, query key and value, an LSTM's gates."""
@@ -171,7 +171,7 @@ def observed_layouts(
             value = layout.combined(pieces)
         except Unreadable:
             continue
-        if value.shape == whole.shape and not bool((differences(value, whole) > apart).any()):
+        if value.shape == whole.shape and is_within(value, whole, apart):
             yield layout
 
 
@@ -201,7 +201,7 @@ def exchanged_layouts(
                 candidate = replace(layout, steps=(*layout.steps[:at], other, *layout.steps[at + 1 :]))
                 with contextlib.suppress(Unreadable):
                     value = candidate.combined(pieces)
-                    if value.shape == whole.shape and not bool(differences(value, whole).any()):
+                    if value.shape == whole.shape and is_within(value, whole, 0.0):
                         yield candidate
 
 
@@ -307,7 +307,7 @@ def _combine(step: Along, along: Mapping[int, torch.Tensor]) -> torch.Tensor:
     match step.way:
         case Way.EQUAL:
             for other in parts[1:]:
-                if other.shape != first.shape or bool(differences(first, other).any()):
+                if other.shape != first.shape or not is_within(first, other, 0.0):
                     raise Unreadable(f"the ranks' tensors differ over {step.axis!r}")
             return first
         case Way.SUM:

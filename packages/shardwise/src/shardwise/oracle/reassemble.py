@@ -186,6 +186,15 @@ def differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return difference.masked_fill(same, 0.0).nan_to_num(math.inf, math.inf)
 
 
+def is_within(one: torch.Tensor, other: torch.Tensor, apart: float) -> bool:
+    """Is no element further than ``apart`` from the other, of two tensors of one shape?"""
+    if one.dtype == other.dtype and torch.equal(one, other):
+        return True
+    if one.ndim and len(one) > 1 and not is_within(one[:1], other[:1], apart):
+        return False  # most that are not alike part at once
+    return not bool((differences(one, other) > apart).any())
+
+
 def collapse(
     values: Mapping[int, torch.Tensor], axis: MeshAxis, combine: Callable[[Parts], torch.Tensor]
 ) -> dict[int, torch.Tensor]:

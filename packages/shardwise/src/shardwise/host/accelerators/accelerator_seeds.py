@@ -10,7 +10,8 @@ there is no GPU.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -37,7 +38,7 @@ class AcceleratorSeeds:
             "seed_all": lambda: self._seed(None),
             "set_device": lambda device: self.take(),
             "set_rng_state": lambda new_state, device=None: self._restore(new_state),
-            "set_rng_state_all": lambda new_states: self._restore(new_states[0]),
+            "set_rng_state_all": lambda new_states: self._restore_all(new_states),
         }
 
     def take(self) -> None:
@@ -67,6 +68,11 @@ class AcceleratorSeeds:
             torch.default_generator.set_state(state)
         else:
             self._waiting = state
+
+    def _restore_all(self, states: Iterable[torch.Tensor]) -> None:
+        """``states`` of all GPUs; none were saved where there was none."""
+        for state in itertools.islice(states, 1):
+            self._restore(state)
 
     def _state_waiting(self) -> torch.Tensor | None:
         """The state that waits; None where it is that of the CPU, which ``torch.manual_seed`` seeds alike."""
