@@ -78,7 +78,8 @@ def run_case(
     if numbers:
         counts["not_compared"] = len(numbers.get("not_compared", ()))
     seconds = round(time.monotonic() - started_s, 1)
-    stopped = _stopped(told, types) if told else f"no report, exit code {code}"
+    without = f"it was stopped after {TIMEOUT_S:.0f} s" if code == -1 else f"no report, exit code {code}"
+    stopped = _stopped(told, types) if told else without
     return Run(framework.name, case.name, command, code, stopped, counts, tuple(_found(types, numbers)), seconds)
 
 
