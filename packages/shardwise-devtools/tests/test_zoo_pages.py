@@ -26,6 +26,7 @@ def test_a_page_has_the_words_the_numbers_the_code_and_its_types(pages: dict[str
     types = page.partition("## The type of every line")[2]
     assert f"{name}.py\n" in types
     assert types.count(": f64[") >= 2
+    assert types.count('<span class="type"># ') == types.count("</span>\n") + types.count("\n</span>")
 
 
 def test_a_page_begins_with_a_capital_unless_an_axis_does(pages: dict[str, str]) -> None:

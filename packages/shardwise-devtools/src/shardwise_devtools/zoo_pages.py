@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from html import escape
 
 from shardwise.cli.zoo import BYTES, commands, needs, typed_code, who
+from shardwise.diagnostics.printing.paint import Line
 from shardwise.drawing.drawing import Drawing
 from shardwise.drawing.tensors import LIMIT
 from shardwise.zoo.catalogue import Entry, entry, names
@@ -52,13 +54,29 @@ def _page(found: Entry) -> Iterator[str]:
     yield from _needs(found, sizes)
     yield from ("", "## The program", "", "```python", found.code, "```", "")
     yield from ("## The type of every line", "", "As the checker finds them, of the functions that run:", "")
-    yield from ("```text", typed_code(found, sizes), "```", "")
+    code = _typed(typed_code(found, sizes))
+    yield from (f'<div class="highlight types"><pre><code>{code}</code></pre></div>', "")
     yield from ("## To run it", "", "```sh", *commands(found, sizes))
     yield from (
         f"shardwise zoo {found.name} --run    # beside one device: losses, gradients, weights, bytes",
         "```",
         "",
     )
+
+
+def _typed(lines: Iterable[Line]) -> str:
+    """Lines of code as HTML in which a type can stand under its line where there is no room beside it."""
+    return "".join(map(_typed_line, lines))
+
+
+def _typed_line(line: Line) -> str:
+    pieces = [escape(text) for _, text in line]
+    if not line or line[-1][0] != "secondary":
+        return "".join(pieces) + "\n"
+    *code, pad, said = pieces
+    if len(code) == 1:  # the gutter below a line that has more to say
+        code, pad = [], code[0] + pad
+    return f'{"".join(code)}<span class="pad">{pad}</span><span class="type">{said}\n</span>'
 
 
 def _sentence(text: str, axes: Collection[str]) -> str:

@@ -293,3 +293,19 @@ def test_a_missing_annotation_is_an_error_in_strict_mode_only(project):
     """
     assert project.check_source(source).exit_code == 0
     assert project.check("train.py", "--strict").exit_code == 1
+
+
+@pytest.mark.parametrize("before", [("dp", "cp"), ("cp", "tp")], ids=str)
+def test_axes_are_named_as_the_program_names_them_whatever_was_checked_before(project, before):
+    for names in (before, ("cp", "tp")):
+        source = f"""
+            import torch
+            from torch.distributed.device_mesh import init_device_mesh
+            import shardwise as spmd
+            with spmd.set_current_mesh(init_device_mesh("cpu", (2, 2), mesh_dim_names={names})):
+                x = spmd.assert_type(torch.ones(2, 2), {{}}, spmd.PartitionSpec({names}, None))
+            with spmd.set_current_mesh(init_device_mesh("cpu", (4,), mesh_dim_names=("ep",))):
+                print(spmd.typeof(x))
+        """
+        result = project.check_source(source, "--global", "--mesh", f"{names[0]}=2,{names[1]}=2", typed=False)
+    assert "@(cp,tp), 2]" in result.output

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardwise.diagnostics.printing.paint import Line, paint
 from shardwise.diagnostics.result import ExitCode
 from shardwise.mesh.shape import MeshShape
 
@@ -88,14 +89,14 @@ def zoo(name: str | None, mesh: MeshShape | None, typed: bool, draw: bool, outpu
         return _run(found, sizes)
     if draw or output is not None:
         return _draw(found, sizes, output)
-    click.echo(typed_code(found, sizes) if typed else "\n".join(_page(found, sizes)))
+    click.echo(paint(typed_code(found, sizes), color=False) if typed else "\n".join(_page(found, sizes)))
     return ExitCode.CLEAN
 
 
-def typed_code(found: Entry, sizes: Mapping[str, int]) -> str:
+def typed_code(found: Entry, sizes: Mapping[str, int]) -> list[Line]:
     """The functions that run, with the types that the checker finds: of the last rank, which has a pipeline's loss."""
     from shardwise.host.program import Program
-    from shardwise.report.annotated_source import annotated
+    from shardwise.report.annotated_source import annotated_lines
     from shardwise.zoo.catalogue import FOLDER
 
     from .runs.run import CheckOptions, check_program
@@ -108,7 +109,7 @@ def typed_code(found: Entry, sizes: Mapping[str, int]) -> str:
     )
     with contextlib.redirect_stderr(io.StringIO()):  # its losses, which are not compared here
         result = check_program(program, options)
-    return annotated(result, width=CODE_WIDTH, root=str(FOLDER))
+    return annotated_lines(result, width=CODE_WIDTH, root=str(FOLDER))
 
 
 def _arguments(sizes: Mapping[str, int]) -> list[str]:

@@ -35,6 +35,13 @@ def annotated(
 
     ``width`` is kept: a comment that does not fit beside its line stands under it.
     """
+    return paint(annotated_lines(result, width=width, root=root, whole=whole), color=color)
+
+
+def annotated_lines(
+    result: RunResult, *, width: int = WIDTH, root: str | None = None, whole: bool = False
+) -> list[Line]:
+    """The same in pieces: the types are those of the style ``secondary``, each the last of its line."""
     root = absolute_root(root)
     record = result.record or RunRecord()
     lines: list[Line] = []
@@ -42,7 +49,7 @@ def annotated(
         found = [one for one in places_of(result) if one.location is not None and one.location.file == file]
         lines += [[]] if lines else []
         lines += _file(file, record.by_line(file), found, width, root, whole)
-    return paint(lines, color=color)
+    return lines
 
 
 def files_of(result: RunResult) -> tuple[str, ...]:

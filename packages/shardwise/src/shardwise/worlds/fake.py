@@ -38,6 +38,7 @@ from shardwise.interop.torch_compat import (
     forget_dtensor_calls,
     forget_groups,
 )
+from shardwise.mesh.names import clear_names
 
 from .absent_objects import absent_objects
 from .imagined_exchange import exchanges_imagined
@@ -74,6 +75,7 @@ def fake_world(
     if default_group_exists():
         raise SpmdTypeError("this process has a process group already, a fake world needs a fresh one", code="SW903")
     forget_dtensor_calls()
+    clear_names()  # of the axes of groups that an earlier program of this process has had
     with contextlib.ExitStack() as stack:
         stack.enter_context(environment(world.variables))
         stack.enter_context(patched(sys, "excepthook", sys.excepthook))  # torch replaces it when a group is made
