@@ -247,11 +247,14 @@ def _cut_ends(problem: Problem, number: int, axis: int, first: int) -> Iterator[
 def _small(problem: Problem, found: Iterable[Fan], most: int) -> Iterator[Fan]:
     """Those that lead to no tensor of more than ``most`` elements."""
     for fan in found:
-        if fan.finer is not None:
-            yield fan._replace(finer=partial(_small, problem, fan.finer(), most))
-        elif callable(fan.ends):
-            yield fan._replace(ends=partial(_small_ends, problem, fan.ends, most))
-        elif problem.held(fan.ends[0][0]) <= most:
+        op, axes, messages, least, bits, summed, made, aim, ends, finer = fan
+        if finer is not None:
+            finer = partial(_small, problem, finer(), most)
+            yield Fan(op, axes, messages, least, bits, summed, made, aim, ends, finer)
+        elif callable(ends):
+            ends = partial(_small_ends, problem, ends, most)
+            yield Fan(op, axes, messages, least, bits, summed, made, aim, ends)
+        elif problem.held(ends[0][0]) <= most:
             yield fan
 
 
