@@ -47,7 +47,7 @@ def communication_hooks(wrapper: Any) -> list[tuple[object, object]]:
     "torch.nn.parallel.DistributedDataParallel:_module_parameters",
     lost="gradients of parameters that DistributedDataParallel averages and its module holds no more",
 )
-def reduced_parameters(wrapper: Any) -> list[torch.Tensor]:
+def reduced_parameters(wrapper: torch.nn.parallel.DistributedDataParallel) -> list[torch.Tensor]:
     """The parameters whose gradients a ``DistributedDataParallel`` averages: those that its module had when it was
     wrapped. Beside tensor parallelism the module has DTensors in their place from the first forward on.
     """
