@@ -58,7 +58,7 @@ def test_types_that_say_the_same_need_nothing():
     [
         (["f32[8@xp]", "f32[8]", "--mesh", "dp=2"], "expected one of the axes dp"),
         (["f32[8@dp]", "f32[9]", "--mesh", "dp=2"], "keeps the dtype and the global shape"),
-        (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--max-bytes", "8"], "max_bytes"),
+        (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--max-bytes", "8"], "--max-bytes 8 cannot be kept"),
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--max-bytes", "8 apples"], "is no number of bytes"),
         (["f32[8@dp]", "f32[8]", "--mesh", "dp=2", "--bandwidth", "tp=4"], "the mesh has no axis 'tp'"),
         ([f"f32[{10**20}]", f"f32[{10**20}]", "--mesh", "dp=2"], "more than PyTorch can count"),

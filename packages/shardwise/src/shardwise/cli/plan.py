@@ -112,7 +112,7 @@ def plan(
                     src.shape, src.dtype, src.type, dst.type, links=links, together=together, max_bytes=max_bytes
                 )
         except SpmdTypeError as error:
-            raise wrong_usage(error) from None
+            raise wrong_usage(error, max_bytes="--max-bytes") from None
         with progress(lambda: "asking DTensor for its plan", plain=False):  # this loads torch
             rejected = alternatives(found, links=links, together=together, max_bytes=max_bytes)
             theirs = _of_dtensor(found, tuple(axes.values()))
