@@ -333,6 +333,17 @@ def test_gradients_may_be_averaged_over_several_axes_of_a_mesh_at_once(project, 
     assert [one["code"] for one in summed["findings"]] == ["SW616"]
 
 
+def test_what_an_optimizer_sends_over_several_axes_at_once_keeps_its_type(project):
+    """A parameter that the wrapper keeps equal over the world is sent through a view that is said with two axes."""
+    source = DDP.replace("ddp = DistributedDataParallel(model)", MESH + "ddp = DistributedDataParallel(model)")
+    source = source.replace("torch.optim.SGD(ddp.parameters()", "Zero(ddp.parameters(), torch.optim.SGD")
+    source = "from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\n" + source
+    report = reported(project, source)
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+    summed = reported(project, source.replace("targets).backward()", 'targets, reduction="sum").backward()'))
+    assert [one["code"] for one in summed["findings"]] == ["SW616"]
+
+
 def test_the_data_of_ranks_over_which_no_gradient_is_averaged_leave_no_verdict(project):
     """The sampler deals the samples out over both axes, and the wrapper averages over one of them."""
     source = DDP.replace("ddp = DistributedDataParallel(model)", 'ddp = model; fully_shard(ddp, mesh=mesh["dp"])')

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.mesh.axis import MeshAxis, flatten_axes
 from shardwise.mesh.current import set_current_mesh
-from shardwise.mesh.regions import axes_inside, exponent_over, reinterpret
+from shardwise.mesh.regions import axes_inside, exponent_over, reinterpret, set_along
 from shardwise.types.placement import UNKNOWN, I, P, R, V
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import Ground, TensorType
@@ -194,3 +194,20 @@ def test_what_is_counted_by_many_ranks_is_counted_by_each_part_of_them(axis, sca
             times *= one.size() ** scale[one]
         rest = flatten_axes(tuple(covered)).size() // axis.size()
         assert axis.size() ** found == times / rest**found
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        ({DP_CP: V, TP: R}, {DP: R, CP: R}, {DP_CP: R, TP: R}),
+        ({DP_CP: V}, {DP: R}, {DP: R, CP: V}),
+        ({DP: V, CP: R}, {DP_CP: I}, {DP: I, CP: I}),
+        ({DP: V}, {TP: R}, {DP: V, TP: R}),
+        ({}, {DP_CP: V, DP: R}, {DP: R, CP: V}),
+        ({CP: R, TP: V}, {EP: V}, {CP: UNKNOWN, TP: UNKNOWN}),
+    ],
+)
+def test_placements_are_set_along_parts_of_axes_and_along_what_is_made_of_them(before, changes, after):
+    found = set_along(of(before), changes)
+    assert all(one.isorthogonal(*(other for other in found.axes if other is not one)) for one in found.axes)
+    assert found == of(after)

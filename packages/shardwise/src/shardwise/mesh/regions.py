@@ -147,6 +147,24 @@ def cut_along(type: TensorType, axis: MeshAxis) -> TensorType:
     return reinterpret(type, [*others, axis, MeshAxis(rest)])
 
 
+def set_along(type: TensorType, changes: Mapping[MeshAxis, Placement]) -> TensorType:
+    """``type`` with other placements along axes that may be parts of its own, or made of some; said as it was.
+
+    Example:
+        >>> set_along(TensorType.of({MeshAxis.of(8, 1): V}), {MeshAxis.of(2, 4): R, MeshAxis.of(4, 1): R})
+        {{dp,tp}: R}
+    """
+    if all(axis in type for axis in changes):
+        return type.with_placements(changes)
+    own = type.axes
+    for axis, place in changes.items():
+        type = cut_along(type, axis)
+        alone = axis in type or all(axis.isorthogonal(one) for one in type.axes)
+        parts = (axis,) if alone else axes_inside(axis, type.axes) or ()
+        type = type.with_placements(dict.fromkeys(parts, place))
+    return put_together(type, own)
+
+
 def put_together(type: TensorType, axes: Iterable[MeshAxis]) -> TensorType:
     """``type`` said with those of ``axes`` all of whose parts it has, with one placement: what ``cut_along`` has cut.
 

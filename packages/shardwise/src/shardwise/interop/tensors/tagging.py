@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwise.diagnostics.source import Site
+from shardwise.mesh.regions import exponent_over, set_along
 from shardwise.types.notation import TypedShape
 from shardwise.types.placement import Placement
 from shardwise.types.spec import PartitionSpec
@@ -122,13 +123,15 @@ class Tag:
 
     def _follow(self, writes: Writes) -> None:
         """Take over what has been written since the tag was made."""
-        retyped = {axis: place for axis, (at, place) in writes.retyped.items() if at > self.since}
+        latest = sorted(writes.retyped.items(), key=lambda item: item[1][0])
+        retyped = {axis: place for axis, (at, place) in latest if at > self.since}
         changes = {axis: place for axis, place in retyped.items() if self.type.get(axis) is not place}
         if changes:
-            self.type = self.type.with_placements(changes)
-        rescaled = {axis: e for axis, (at, e) in writes.rescaled.items() if at > self.since and axis in self.type}
-        if rescaled:
-            self.type = self.type.rescaled(rescaled)
+            self.type = set_along(self.type, changes)
+        rescaled = {axis: e for axis, (at, e) in writes.rescaled.items() if at > self.since}
+        if rescaled:  # a view may be said with axes of another mesh
+            own = (axis for axis in self.type.axes if any(not axis.isorthogonal(one) for one in rescaled))
+            self.type = self.type.rescaled({axis: exponent_over(axis, rescaled) for axis in own})
         if writes.ground is not None and writes.ground[0] > self.since and _is_more(writes.ground[1], self.type.ground):
             self.type = self.type.with_ground(writes.ground[1])
 
