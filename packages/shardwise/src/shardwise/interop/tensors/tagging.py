@@ -130,8 +130,13 @@ class Tag:
             self.type = set_along(self.type, changes)
         rescaled = {axis: e for axis, (at, e) in writes.rescaled.items() if at > self.since}
         if rescaled:  # a view may be said with axes of another mesh
-            own = (axis for axis in self.type.axes if any(not axis.isorthogonal(one) for one in rescaled))
-            self.type = self.type.rescaled({axis: exponent_over(axis, rescaled) for axis in own})
+            self.type = self.type.rescaled(
+                {
+                    axis: exponent_over(axis, rescaled)
+                    for axis in self.type.axes
+                    if axis in rescaled or any(not axis.isorthogonal(one) for one in rescaled)
+                }
+            )
         if writes.ground is not None and writes.ground[0] > self.since and _is_more(writes.ground[1], self.type.ground):
             self.type = self.type.with_ground(writes.ground[1])
 
