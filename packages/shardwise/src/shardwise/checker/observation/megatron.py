@@ -57,7 +57,6 @@ def type_parameters(session: CheckSession, module: torch.nn.Module) -> None:
     # Its seed of whatever draws outside of its own streams is one for all tensor parallel ranks.
     session.synchronised |= frozenset(_axes(state.get_tensor_model_parallel_group()))
     stages = tuple(_axes(state.get_pipeline_model_parallel_group()))
-    session.stages |= frozenset(stages)
     origin = Origin(user_site(), "said by Megatron's marks")
     for owner, name, parameter in _owned(module):
         if not _is_untyped(parameter):

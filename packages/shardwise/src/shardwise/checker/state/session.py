@@ -28,7 +28,6 @@ class CheckSession(Session):
     ``passes``      the backward passes that are running, innermost last; see ``gradients``.
     ``observe``     wrappers and torch's own marks give types to what nobody has typed.
     ``averaged``    the axes over which some wrapper averages gradients.
-    ``stages``      the axes along which ranks are stages of a pipeline, whose parameters are their own.
     ``derivatives`` the backward of the program's autograd functions is compared with their forward.
     ``probed``      what was found of autograd functions that nobody has declared, by class and arguments.
     ``in_flight``   what was started and has not been waited for, by the memory that it reads or writes.
@@ -77,7 +76,6 @@ class CheckSession(Session):
         self.passes: list[Any] = []
         self.observe = observe
         self.averaged: frozenset[MeshAxis] = frozenset()
-        self.stages: frozenset[MeshAxis] = frozenset()
         self.derivatives = False
         self.probed: dict[Any, Any] = {}
         self.in_flight: dict[int, list[Any]] = {}
