@@ -168,6 +168,8 @@ def _is_judged(session: CheckSession, parameter: torch.Tensor, axis: MeshAxis, *
         return True
     type = gradient_type(parameter)
     known = [one for one in type.axes if not axis.isorthogonal(one) and not type.get(one).is_unknown]
+    if known and not whole:
+        return True
     if is_dtensor(parameter) and (known or all(axis.isorthogonal(one) for one in session.averaged)):
         groups = map(MeshAxis.of, parameter.device_mesh.get_all_groups())  # type: ignore[attr-defined]
         known += [one for one in groups if not axis.isorthogonal(one) and one not in known]

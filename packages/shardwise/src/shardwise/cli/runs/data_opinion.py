@@ -9,7 +9,6 @@ that averages, and what these hand to their models is compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 from shardwise.diagnostics.coverage import OwnData
@@ -20,10 +19,9 @@ from shardwise.host.program import Program
 from shardwise.mesh.shape import MeshShape
 
 from ..options.ranks_option import RankChoice
-from .progress import progress
+from .further_run import further_run
 from .ranks import check_ranks
 from .run import CheckOptions
-from .streams import silently
 
 
 def asks_other_ranks(result: RunResult, options: CheckOptions) -> bool:
@@ -43,13 +41,9 @@ def with_other_ranks(program: Program, options: CheckOptions, result: RunResult,
     """``result``, and what is known of the data when more ranks have run; as it is if they cannot."""
     assumed = [one for one in result.coverage.own_data if one.is_assumed]
     ranks = _compared(options.rank, assumed)
-    own = replace(options, world_size=_world_size(options, result, ranks), plain_progress=False, trace=False)
-    asked = f"once more, with {ranks_text(ranks)}, to compare their data"
-    with progress(lambda: asked, plain=options.plain_progress):
-        try:
-            found = other.call(silently, _data_of, program, replace(own, record=False), RankChoice(listed=ranks))
-        except (BrokenProcessPool, RuntimeError):
-            found = None
+    own = replace(options, world_size=_world_size(options, result, ranks))
+    why = f"with {ranks_text(ranks)}, to compare their data"
+    found = further_run(other, _data_of, program, own, why, RankChoice(listed=ranks))
     if found is None:
         return result
     left = {(one.what, one.location): one for one in found}

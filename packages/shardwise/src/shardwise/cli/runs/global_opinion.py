@@ -8,7 +8,6 @@ statistics of a rank's own batch are: it is not judged.
 
 from __future__ import annotations
 
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 from shardwise.checker.operators.scale_lost import SCALE_OVER
@@ -17,9 +16,8 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 
-from .progress import progress
+from .further_run import further_run
 from .run import CheckOptions, check_program
-from .streams import silently
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
@@ -41,13 +39,8 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
 
 def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
     """``result``, and what a run with global types adds to it; as it is if there can be no such run."""
-    own = replace(options, local=False, plain_progress=False, trace=False, record=False)
-    with progress(lambda: "once more, with global types", plain=options.plain_progress):
-        try:
-            second = other.call(silently, check_program, program, own)
-        except (BrokenProcessPool, RuntimeError):
-            return result
-    if second.stopped is not None:
+    second = further_run(other, check_program, program, replace(options, local=False), "with global types")
+    if second is None or second.stopped is not None:
         return result
     of_scale = [replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE]
     refused = [] if of_scale else [_sentence(one, absolute_root(None)) for one in second.errors]

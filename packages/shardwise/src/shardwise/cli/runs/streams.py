@@ -7,11 +7,8 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from typing import ParamSpec, TypeGuard, TypeVar
+from typing import TypeGuard
 
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -51,11 +48,3 @@ def is_no_temporary_folder(error: Exception) -> TypeGuard[OSError]:
     except OSError:
         return True
     return error.errno in _NO_ROOM and os.path.realpath(str(error.filename)).startswith(folder)
-
-
-def silently(function: Callable[_Given, _Result], *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-    """What ``function`` returns; from now on nothing is printed by this process, which is for this call alone."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(nowhere, number)
-    return function(*args, **kwargs)
