@@ -122,12 +122,6 @@ def test_a_scale_that_nobody_knows_is_listed_where_it_is_lost(project):
     assert (report["verdict"], report["lost"][0]["place"]["line"]) == ("clean", 15)
 
 
-def test_with_global_types_too_data_of_its_own_has_to_be_said_of_each_rank(project):
-    unsaid = DDP.replace(", sampler=DistributedSampler(data)", "")
-    report = reported(project, unsaid, "--global")
-    assert (report["verdict"], [one["said"] for one in report["coverage"]["own_data"]]) == ("inconclusive", [False])
-
-
 def test_frozen_parameters_are_kept_equal_too(project):
     """The wrapper sends all of them from one rank when it is made."""
     report = reported(project, DDP.replace("ddp = ", "model.bias.requires_grad_(False)\nddp = "))
@@ -179,200 +173,6 @@ def test_strict_asks_for_types_in_the_source(project):
     assert reported(project, DDP, "--strict", "--observe")["coverage"]["typed_parameters"] == 2
 
 
-def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_own(project):
-    report = reported(project, FSDP2)
-    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
-    (data,) = report["coverage"]["own_data"]
-    assert (data["what"], data["alike"]) == ("0 of FSDPLinear", [0, 1, 2]), "one more of each group is run"
-    assert (report["coverage"]["typed_inputs"], report["coverage"]["inputs"]) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "typed"),
-    [
-        ("sampler=DistributedSampler(data)", "shuffle=True", 1),
-        ("ddp(inputs)", "ddp(input=inputs)", 1),
-        ("ddp = DistributedDataParallel(model)", "ddp = model", 0),
-    ],
-    ids=["DDP", "DDP, by keyword", "no wrapper"],
-)
-def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_averaged(project, old, new, typed):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    report = reported(project, plain.replace(old, new))
-    assert report["findings"] == []
-    assert (report["coverage"]["typed_inputs"], report["verdict"]) == (typed, "inconclusive")
-    assert len(report["coverage"]["own_data"]) == typed
-
-
-def test_that_data_are_each_ranks_own_is_assumed_and_said_where_there_are_no_values(project):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    done = project.check_source(plain, "--mesh", "dp=2", "--fake", typed=False)
-    assert done.exit_code == 3
-    said = "not judged: whether each rank has data of its own: nothing says so of argument 0 of DistributedDataParallel"
-    assert said in done.stdout
-    assert "  shardwise check train.py --mesh dp=2 --ranks all compares the data of all ranks\n" in done.stdout
-
-
-def test_what_is_assumed_once_is_not_said_the_next_time(project):
-    """As where a model is asked without gradients before it is trained."""
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    report = reported(project, plain.replace("    nn.f", "    with torch.no_grad():\n        ddp(inputs)\n    nn.f"))
-    assert [one["said"] for one in report["coverage"]["own_data"]] == [False]
-    assert report["verdict"] == "inconclusive"
-
-
-OWN = DDP.replace("sampler=DistributedSampler(data)", "shuffle=False").replace(
-    "data = Tens", "rank = dist.get_rank()\ntorch.manual_seed(0)\ndata = Tens"
-)
-
-
-PACKED = """
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-class Positions(nn.Embedding):
-    def forward(self, positions):
-        return super().forward(positions).sum()
-
-dist.init_process_group("gloo")
-lengths = [[1, 3], [2, 2]][dist.get_rank()]
-model = DistributedDataParallel(Positions(4, 2))
-model(torch.cat([torch.arange(length) for length in lengths])).backward()
-"""
-
-
-@pytest.mark.processes
-def test_constants_that_a_model_is_called_with_may_be_each_ranks_own(project):
-    """Positions of the documents that a rank has packed: the list that it takes them from says so to no type."""
-    done = project.check_source(PACKED, "--mesh", "dp=2", "--ranks", "all", "--format", "json", typed=False)
-    report = json.loads(done.stdout)
-    assert (report["verdict"], report["findings"]) == ("clean", [])
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("old", "new", "alike"),
-    [
-        ("", "", [[0, 1]]),
-        ("ddp(inputs)", "ddp(inputs * (rank + 1))", []),
-        ("torch.randn(32, 6)", "torch.randn(64, 6)[rank * 32 : rank * 32 + 32]", []),
-        ("manual_seed(0)", "manual_seed(rank)", []),
-        ("shuffle=False", "sampler=DistributedSampler(data)", []),
-        ("shuffle=False", "sampler=DistributedSampler(data, 2, 0)", [[0, 1]]),
-        ("ddp(inputs)", "ddp(torch.ones(4, 6))", []),
-    ],
-    ids=["the same", "scaled", "cut", "drawn apart", "a sampler", "the sampler of rank 0", "one value"],
-)
-def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, new, alike):
-    done = project.check_source(
-        OWN.replace(old, new, 1), "--mesh", "dp=2", "--ranks", "all", "--format", "json", typed=False
-    )
-    report = json.loads(done.stdout)
-    assert [one["alike"] for one in report["coverage"]["own_data"] if one["alike"]] == alike
-    assert (report["verdict"], report["findings"]) == ("inconclusive" if alike else "clean", [])
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("torch.randn(32, 6)", "torch.randn(64, 6)[rank::2]"),
-        ("torch.randn(32, 6)", "torch.randn(64, 6).chunk(2)[rank]"),
-        ("manual_seed(0)", "manual_seed(rank)"),
-        ("ddp(inputs)", "ddp(torch.from_numpy(__import__('numpy').random.rand(4, 6)).float())"),
-        ("shuffle=False", "sampler=range(rank, 32, 2)"),
-    ],
-    ids=["every other row", "a chunk", "a seed", "unseeded numpy", "indices"],
-)
-def test_of_data_of_which_nothing_says_so_one_more_rank_is_asked(project, old, new):
-    """Where that is all that is open: a rank of each group that averages gradients."""
-    report = reported(project, OWN.replace(old, new, 1), "--world-size", "2")
-    (data,) = report["coverage"]["own_data"]
-    assert (report["verdict"], report["findings"], data["apart"]) == ("clean", [], [0, 1])
-    done = project.check_source(OWN.replace(old, new, 1), "--world-size", "2", typed=False)
-    assert done.stdout.endswith("; ranks 0 and 1 have data of their own\n")
-
-
-def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project):
-    done = project.check_source(OWN, "--world-size", "4", typed=False)
-    assert "each rank has data of its own: argument 0 of DistributedDataParallel is equal on ranks 0 and 1\n" in (
-        done.stdout
-    )
-    assert done.exit_code == 3
-
-
-def test_a_rank_that_does_not_come_to_its_end_says_nothing_of_the_data(project):
-    report = reported(project, OWN + "assert rank == 0\n", "--world-size", "2")
-    assert report["verdict"] == "inconclusive"
-    assert [(one["alike"], one["apart"]) for one in report["coverage"]["own_data"]] == [([], [])]
-
-
-MESH = """from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
-model = nn.Linear(6, 1)
-"""
-
-
-@pytest.mark.parametrize(
-    "wrapper",
-    [
-        "ddp = DistributedDataParallel(model)",
-        "ddp = DistributedDataParallel(model, process_group=mesh._flatten('all').get_group())",
-        "ddp = model; fully_shard(ddp, mesh=mesh._flatten('all'))",
-    ],
-    ids=["the world", "axes in one", "fully_shard"],
-)
-def test_gradients_may_be_averaged_over_several_axes_of_a_mesh_at_once(project, wrapper):
-    """Each of them is part of what the wrapper averages over."""
-    source = DDP.replace("ddp = DistributedDataParallel(model)", wrapper).replace("model = nn.Linear(6, 1)\n", MESH)
-    report = reported(project, source)
-    assert (report["verdict"], report["findings"]) == ("clean", [])
-    summed = reported(project, source.replace("targets).backward()", 'targets, reduction="sum").backward()'))
-    assert [one["code"] for one in summed["findings"]] == ["SW616"]
-
-
-def test_what_an_optimizer_sends_over_several_axes_at_once_keeps_its_type(project):
-    """A parameter that the wrapper keeps equal over the world is sent through a view that is said with two axes."""
-    source = DDP.replace("ddp = DistributedDataParallel(model)", MESH + "ddp = DistributedDataParallel(model)")
-    source = source.replace("torch.optim.SGD(ddp.parameters()", "Zero(ddp.parameters(), torch.optim.SGD")
-    source = "from torch.distributed.optim import ZeroRedundancyOptimizer as Zero\n" + source
-    report = reported(project, source)
-    assert (report["verdict"], report["findings"]) == ("clean", [])
-    summed = reported(project, source.replace("targets).backward()", 'targets, reduction="sum").backward()'))
-    assert [one["code"] for one in summed["findings"]] == ["SW616"]
-
-
-def test_the_data_of_ranks_over_which_no_gradient_is_averaged_leave_no_verdict(project):
-    """The sampler deals the samples out over both axes, and the wrapper averages over one of them."""
-    source = DDP.replace("ddp = DistributedDataParallel(model)", 'ddp = model; fully_shard(ddp, mesh=mesh["dp"])')
-    report = reported(project, source.replace("model = nn.Linear(6, 1)\n", MESH))
-    (found,) = report["coverage"]["unjudged_gradients"]
-    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
-    assert (found["unknown"], found["taken"]) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("size", "rank", "over"),
-    [
-        ('mesh["dp"].size()', 'mesh["dp"].get_local_rank()', "dp"),
-        ('mesh["cp"].size()', 'mesh["cp"].get_local_rank()', "cp"),
-        ("4 // mesh['cp'].size()", "dist.get_rank() // 2", "dp"),
-        ("2", "0", None),
-    ],
-)
-def test_the_number_that_a_sampler_is_given_tells_its_axis(project, size, rank, over):
-    """Two axes of two ranks: for the first rank both numbers are 0."""
-    source = DDP.replace("DistributedSampler(data)", f"DistributedSampler(data, {size}, {rank})")
-    mesh = 'from torch.distributed.device_mesh import init_device_mesh\nmesh = init_device_mesh("cpu", (2, 2), '
-    source = source.replace("data = Tens", mesh + 'mesh_dim_names=("dp", "cp"))\ndata = Tens')
-    source = source.replace("    nn.f", "    import shardwise; shardwise.reveal_type(inputs)\n    nn.f")
-    report = reported(project, source)
-    told = [one["message"] for one in report["findings"] if one["code"] == "SW922"]
-    assert [f"{{{over}: V}}" in one for one in told] == ([True] if over else [False])
-
-
 def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict(project):
     """A parameter beside the wrapper, of which nobody has said what it is."""
     beside = DDP.replace("ddp.parameters()", "[*ddp.parameters(), other]").replace(
@@ -384,26 +184,12 @@ def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict
     assert (report["verdict"], report["findings"]) == ("inconclusive", [])
 
 
-def test_a_gradient_that_is_not_averaged_is_found_without_a_word_about_the_data(project):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    report = reported(project, plain.replace("    nn.f", "    with ddp.no_sync():\n        nn.f"))
-    assert [one["code"] for one in report["findings"]] == ["SW608"]
-
-
 @pytest.mark.parametrize("call", ["ddp.module(made)", "nn.Softmax(-1)(made)"], ids=["made by others", "a function"])
 def test_what_is_no_data_stays_without_a_type(project, call):
     """What another part has made, and what a module without parameters gets."""
     source = DDP + f"made = torch.randn(2, 6).requires_grad_('ddp' in {call!r})\n{call}\n"
     source += "import shardwise\nassert not shardwise.has_local_type(made)\n"
     assert reported(project, source)["verdict"] == "clean"
-
-
-def test_a_sampler_of_which_several_axes_may_be_meant_says_nothing(project):
-    mesh = 'from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh("cpu", (2, 2))\n'
-    split = DDP.replace("DistributedSampler(data)", "DistributedSampler(data, num_replicas=2, rank=0)")
-    split = split.replace("DistributedDataParallel(model)", "model")
-    done = project.check(project.write(mesh + split), "--mesh", "dp=2,tp=2", "--format", "json")
-    assert json.loads(done.stdout)["coverage"]["typed_inputs"] == 0
 
 
 def test_where_no_parameter_and_no_input_has_a_type_there_is_no_verdict_but_one_line_about_them(project):
