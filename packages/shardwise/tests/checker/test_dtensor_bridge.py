@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardwise as spmd
 from shardwise.checker import typecheck
+from shardwise.interop.torch_compat import forget_dtensor_calls
 
 from .helpers import make, operand, place, refused
 
@@ -101,3 +104,25 @@ def test_a_dim_that_the_ranks_do_not_divide_has_uneven_shards(tp_mesh: Any, rows
     x = DTensor.from_local(piece, tp_mesh, [Shard(0)], run_check=False, shape=shape, stride=(3, 1))
     with typecheck(local=False):
         assert str(spmd.typeof(x.to_local())) == typed
+
+
+def test_numbers_by_which_dtensor_compares_placements_have_no_types(
+    tp_mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_dtensor_calls()
+    given: list[type] = []
+    with typecheck(), monkeypatch.context() as patched:
+        told = DeviceMesh.size
+
+        def size(mesh: DeviceMesh, mesh_dim: int | None = None) -> int:
+            given.append(told(mesh, mesh_dim).__class__)
+            return told(mesh, mesh_dim)
+
+        patched.setattr(DeviceMesh, "size", size)
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        x = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
+        given.clear()
+        torch.linalg.vector_norm(x + x)
+        assert set(given) == {int}
+        mesh.size()
+        assert given[-1] is not int

@@ -59,6 +59,7 @@ PLUGINS: tuple[Plugin, ...] = (
     grad_scaler.PLUGIN,
     total_norm.PLUGIN,
     group_sizes.PLUGIN,
+    group_sizes.CHOICES,
     rank_numbers.PLUGIN,
     number_calls.PLUGIN,
     seeds.PLUGIN,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -35,6 +36,21 @@ ByRank = tuple[int | float, ...]
 """A number on every rank of the world."""
 
 
+class _Untyped(threading.local):
+    """Entered where nobody asks for the types of numbers, so that none are made."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+
+
+untyped_numbers = _Untyped()
+
+
 def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """The method for an operator. ``sign``: what a second factor's exponent counts; 0 for a sum."""
     apply: Callable[[Any, Any], Any] = getattr(operator, name)
@@ -44,6 +60,8 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = apply(plain(left), plain(right))
+        if untyped_numbers.depth:
+            return value
         type = _combined(left, right, sign)
         return typed(value, type, _on_all_ranks(apply, left, right), _as_written(type, left, right, sign))
 
@@ -340,6 +358,7 @@ def _like(type: TensorType, number: object) -> TensorType:
     return number_type(type.axes, dict.fromkeys(type.axes, None if may_be_count(number) else 0))
 
 
+@functools.lru_cache(maxsize=4096)
 def _merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
     if not all(one is two or one.isorthogonal(two) for one in type.axes for two in second.axes):
         return type if type.varying_axes else second  # no mesh says yet how these axes lie to each other

@@ -44,6 +44,7 @@ from .distributed import ranks_by_group_name as ranks_by_group_name
 from .distributed import simulated_ranks as simulated_ranks
 from .distributed import unboxed_group as unboxed_group
 from .distributed import unboxed_work as unboxed_work
+from .dtensor import PLACE_RESULT as PLACE_RESULT
 from .dtensor import decompositions_without_redistribution as decompositions_without_redistribution
 from .dtensor import enters_dtensor as enters_dtensor
 from .dtensor import forget_dtensor_calls as forget_dtensor_calls

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .pytree import tree_leaves
-from .registry import private
+from .registry import patch_point, private
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
+
+PLACE_RESULT = patch_point(
+    "torch.distributed.tensor._sharding_prop.ShardingPropagator.propagate_op_sharding_non_cached",
+    purpose="where DTensor chooses how the results of a call that it has not seen are placed",
+    lost="quick checks of programs with DTensors",
+    tier=2,
+)
 
 
 @private("torch.distributed.tensor.DTensor:_local_tensor", lost="gradients of fully_shard and types across DTensor")

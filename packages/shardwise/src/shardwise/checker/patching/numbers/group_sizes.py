@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from shardwise.interop.torch_compat import PLACE_RESULT
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import axes_inside
 from shardwise.types.tensor_type import Exponent
 
-from ...state.numbers import number_type, plain, typed
+from ...state.numbers import number_type, plain, typed, untyped_numbers
 from ..patches import Patches, Plugin, Wrappers, checking_session
-
-
-class _Questions(threading.local):
-    """Entered while a number is being told: an axis asks its group for the number of ranks."""
-
-    running = False
-
-    def __enter__(self) -> None:
-        self.running = True
-
-    def __exit__(self, *error: object) -> None:
-        self.running = False
-
-
-questions = _Questions()
 
 
 def _install(patches: Patches) -> None:
@@ -76,10 +61,10 @@ def _told(count: int, groups: Callable[[], list[object]]) -> object:
 
     A mesh multiplies the numbers that it was made with, whose own types (``world // 2``) say less than that.
     """
-    if questions.running or plain(count).__class__ is not int or checking_session() is None:
+    if untyped_numbers.depth or plain(count).__class__ is not int or checking_session() is None:
         return count
     mesh = current_entry()
-    with questions:
+    with untyped_numbers:
         try:
             scale: dict[Any, Exponent] = {}
             for group in groups():
@@ -96,3 +81,20 @@ def _told(count: int, groups: Callable[[], list[object]]) -> object:
 
 
 PLUGIN = Plugin("numbers of ranks", _install, everywhere=_wrappers)
+
+
+def _without_types(plain: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(plain)
+    def place(*args: object) -> object:
+        with untyped_numbers:
+            return plain(*args)
+
+    return place
+
+
+CHOICES = Plugin(
+    "numbers that DTensor compares placements by",
+    lambda patches: patches.replace(PLACE_RESULT, _without_types),
+    is_ready=PLACE_RESULT.is_loaded,
+)
+"""DTensor computes the cost of every way to place the results of a new call: a third of a check, with types."""

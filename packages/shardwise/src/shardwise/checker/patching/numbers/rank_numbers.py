@@ -21,9 +21,8 @@ from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
 from ...parts.own_parts import RankPieces
-from ...state.numbers import ByRank, typed
+from ...state.numbers import ByRank, typed, untyped_numbers
 from ..patches import Patches, Plugin, Wrappers, checking_session
-from .group_sizes import questions
 
 LIMIT = 4096
 """In larger worlds a number is not worked out for every rank."""
@@ -63,7 +62,7 @@ def _group_rank(plain: Callable[..., int]) -> Callable[..., object]:
     @functools.wraps(plain)
     def get_group_rank(group: dist.ProcessGroup, global_rank: int) -> object:
         result = plain(group, global_rank)
-        own = not questions.running and global_rank == dist.get_rank()
+        own = not untyped_numbers.depth and global_rank == dist.get_rank()
         return _told(result, lambda: group) if own else result
 
     return get_group_rank
@@ -115,9 +114,9 @@ def _own_rank(plain: Callable[..., int]) -> Callable[..., object]:
 
 def _told(number: int, group: Callable[[], Any], *, exactly: bool = True) -> object:
     """``number`` as the place of this rank in the group; not ``exactly``: it differs, and nobody knows how."""
-    if questions.running or number.__class__ is not int or checking_session() is None or _is_asked_by_the_library():
+    if untyped_numbers.depth or number.__class__ is not int or checking_session() is None or _is_asked_by_the_library():
         return number
-    with questions:
+    with untyped_numbers:
         try:
             axis = MeshAxis.of(group())
             if axis.size() == 1:
