@@ -102,8 +102,9 @@ DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 
 
+# Three rules read each module, on one worker.
+pytestmark = pytest.mark.xdist_group("imports")
 parsed = functools.cache(ast.parse)
-"""Three rules read each module."""
 
 
 def modules() -> dict[str, Path]:

@@ -17,6 +17,9 @@ from shardwise_devtools.mutate.measure import Bench, judge_all
 from shardwise_devtools.mutate.mutants import mutants_in
 from shardwise_devtools.mutate.mutants_command import EXPLAINED
 
+# Programs are read for their mutants once in a process.
+pytestmark = pytest.mark.xdist_group("mutants")
+
 FIGURES = read_figures()
 STALE = "run: shardwise-devtools mutants --write"
 

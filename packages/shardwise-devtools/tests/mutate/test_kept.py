@@ -16,7 +16,10 @@ from shardwise_devtools.mutate.judge import Measured, Numbers, Said, Verdict
 from shardwise_devtools.mutate.kept import KeptVerdicts, state_of
 from shardwise_devtools.mutate.operators import Mutant
 
-ZERO1 = next(one for one in corpus() if one.name == "zero1_between_ranks")
+# Programs are read for their mutants once in a process.
+pytestmark = pytest.mark.xdist_group("mutants")
+
+ZERO1 = next(one for one in corpus() if one.name == "zero1").between_ranks
 WRONG: Verdict = Measured(Numbers.DIFFERENT, "twice"), (Said("local", ("SW201 at zero1.py:4",)),)
 UNCHANGED: Verdict = Measured(Numbers.EQUAL, unchanged=True), (Said("local"), Said("global"))
 

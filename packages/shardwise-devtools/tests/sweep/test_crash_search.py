@@ -13,6 +13,7 @@ SLICE = names_of()[3::23]
 """An operator of every neighbourhood of the database."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SLICE)
 def test_no_call_ends_in_an_error_of_the_checkers_own(name):
     found = search(name, 12)
@@ -20,7 +21,7 @@ def test_no_call_ends_in_an_error_of_the_checkers_own(name):
 
 
 def test_the_slice_does_call_operators():
-    assert sum(search(name, 1).tries for name in SLICE) > len(SLICE) * 3 // 4
+    assert sum(search(name, 1).tries for name in SLICE[::4]) > len(SLICE[::4]) * 3 // 4
 
 
 @pytest.fixture

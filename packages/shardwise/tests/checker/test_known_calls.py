@@ -176,6 +176,7 @@ def local_variants() -> list[Operands]:
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*WRITES, *READS])
 def test_with_local_types(tp_mesh: Any, selection: Selection, name: str) -> None:
     call = WRITES.get(name) or READS[name]
@@ -339,6 +340,7 @@ INDEXED: dict[str, Call] = {
 GLOBAL = {**WRITES, **READS, **INDEXED}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", sorted(GLOBAL.keys() - {"full", "full of zero", "arange", "add(out=)"}))
 def test_with_global_types(tp_mesh: Any, name: str) -> None:
     assert_known_as_judged(GLOBAL[name], global_variants(), local=False)

@@ -80,6 +80,7 @@ DOWNSTREAM = {"copy with a maximum"}
 """Right as what hands an invariant value on; whoever uses it on each rank differently is told there."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("case", [case for case in WRONG if case.name not in DOWNSTREAM], ids=lambda case: case.name)
 def test_a_wrong_function_is_told(case, mesh, local):

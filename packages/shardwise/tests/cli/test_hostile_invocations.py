@@ -127,6 +127,7 @@ def test_what_an_option_has_written_is_kept_where_a_full_disk_takes_no_more(proj
     assert sorted(os.listdir(project.folder)) == there
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 def test_that_temporary_files_have_no_room_is_told(project):
     name = project.write("import torch.distributed as dist\ndist.init_process_group()\n")

@@ -254,10 +254,10 @@ def test_what_a_page_says_is_owed_is_what_the_placements_say():
         assert "  ".join(f"{place!r:<{width}}" for place, width in zip(one, (5, 6, 4), strict=True)) in shown
 
 
-def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_program():
+def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_program(nightly):
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    for rule in all_rules():
+    for rule in list(all_rules())[:: 1 if nightly else 7]:
         found = lookup(rule.op)
         sections = list(call_sections(found, *called_example(found)))
         assert sections[-1].startswith("in torch")

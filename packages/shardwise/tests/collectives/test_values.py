@@ -244,6 +244,7 @@ def true_gradient(case: Case, x: Tensor, cotangent: Tensor, n: int) -> Tensor:
     return torch.autograd.grad(case.value(x, n), x, cotangent)[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("n", WORLD_SIZES)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: str(CASES[number]))

@@ -7,7 +7,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwise.diagnostics.printing.printable import cells
@@ -27,6 +27,7 @@ MESHES = (
 )
 
 
+@settings(max_examples=settings.default.max_examples // 3)
 @given(MESHES)
 def test_every_rank_stands_where_its_coordinates_say(sizes):
     axes = row_major(sizes)
@@ -47,6 +48,7 @@ def test_every_rank_stands_where_its_coordinates_say(sizes):
                 assert (places[one][order] < places[other][order]) == (mine < its)
 
 
+@settings(max_examples=settings.default.max_examples // 3)
 @given(MESHES, st.data())
 def test_every_mesh_keeps_what_holds_for_pictures(sizes, data):
     highlight = data.draw(st.sampled_from([None, *sizes]))

@@ -16,6 +16,7 @@ UNSEEN = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [(), ("--sequence-parallel",), ("--dtype", "float32")], ids=" ".join)
 def test_the_gpt_computes_on_four_ranks_what_it_computes_on_one(options, tmp_path):
     script = apply(None, tmp_path / "gpt")
@@ -24,13 +25,14 @@ def test_the_gpt_computes_on_four_ranks_what_it_computes_on_one(options, tmp_pat
     assert verdict.compared >= 100
 
 
+@pytest.mark.nightly
 def test_dropout_is_compared_between_ranks_only(tmp_path):
     verdict = verify(Job(apply(None, tmp_path / "gpt"), ("--dropout", "0.1")))
     assert (verdict.first, verdict.failure) == ("", "")
     assert verdict.compared >= 50
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("bug", UNSEEN, ids=lambda bug: bug.id)
 def test_a_bug_that_no_types_see_is_seen_in_the_numbers(bug, tmp_path):
     verdict = verify(Job(apply(bug, tmp_path / bug.program), bug.args, bug.program))

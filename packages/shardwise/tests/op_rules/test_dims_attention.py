@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_attention_is_placed_as_the_numbers_say(name: str) -> None:
     fn, tensors, at_least = CALLS[name]
@@ -77,6 +77,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_keeps_batch_and_queries(name: str) -> None:
     fn, tensors, at_least = LAYERS[name]

@@ -33,6 +33,7 @@ def test_what_the_checker_accepts_is_so(local):
     every_program()
 
 
+@pytest.mark.one_in(2)
 @MODES
 def test_the_checker_accepts_much_of_what_is_drawn(local):
     taken: Counter[str] = Counter()

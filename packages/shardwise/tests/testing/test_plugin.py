@@ -399,6 +399,7 @@ def test_softmax(spmd_mesh):
     spmd_project.run_source(source.format(mark="(global_types=False)")).assert_outcomes(passed=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 def test_the_report_gathers_the_workers_of_xdist(spmd_project):
     many = "".join(WRONG.replace("test_mlp", f"test_{n}") for n in range(4))

@@ -64,6 +64,7 @@ def program(mesh: Any, wrong: int | None) -> None:
     optimizer.step()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.processes
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_a_sum_that_one_block_forgets_is_told_at_the_norm_before_it(wrong):

@@ -90,6 +90,7 @@ HELPS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("case", CASES)
 def test_the_first_line_says_what_is_wrong_and_the_first_mark_is_there(tmp_path: Path, case: str) -> None:

@@ -121,7 +121,7 @@ CASES = {
 
 
 @pytest.mark.processes
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES)
 def test_what_ranks_draw_for_themselves_is_compared(tmp_path: Path, case: str) -> None:
     changed, exit_code, said = CASES[case]

@@ -200,6 +200,7 @@ def test_what_disagrees_is_a_question_where_shards_may_lie_otherwise():
     assert "where one rank starts from the ranks' weights" in str(verdict)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(("feed", "code"), [(False, ExitCode.INCONCLUSIVE), (None, ExitCode.CLEAN)])
 def test_a_program_that_trains_copies_made_before_keeps_no_weights_but_draws(feed, code):

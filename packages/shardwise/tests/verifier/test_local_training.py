@@ -75,6 +75,7 @@ def test_where_the_data_are_alike_it_parts_the_runs_and_has_a_remedy():
     assert verdict.numbers.parting.remedy == REMEDY
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("averaged", ["none", "weight"])
 def test_a_parameter_that_stays_apart_has_lost_its_average(averaged):
     verdict = verify(lambda mesh: local_training(mesh, averaged=averaged), {"worker": 2}, strict=False)

@@ -62,6 +62,7 @@ def by_copy(model):
         parameter.copy_(torch.rand_like(parameter) - 0.5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("draw", [by_method, by_init, by_copy])
 def test_pieces_of_parameters_are_those_of_the_whole(draw):
     def program(mesh):

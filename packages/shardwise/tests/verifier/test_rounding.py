@@ -90,7 +90,7 @@ def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
 
 
 @pytest.mark.processes
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_deep_model_is_clean(tmp_path, dtype):
     verdict = verdict_on(tmp_path, "x + y", dtype)
@@ -105,6 +105,7 @@ def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
     assert named.key.name.startswith(f"{LAYERS - 1}"), str(verdict)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("returned", "code"), [("x + y", ExitCode.CLEAN), ("x + y * (1 + last)", ExitCode.FINDINGS)], ids=["right", "wrong"]
@@ -120,6 +121,7 @@ def test_references_keep_how_far_roundings_move_them(tmp_path, returned, code):
     assert verdict.exit_code is code, str(verdict)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("allowed", [True, False])
 def test_products_in_tf32_are_measured_where_the_program_allows_them(tmp_path, allowed):
@@ -182,6 +184,7 @@ FLOAT8 = """
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(("returned", "code"), [("loss", ExitCode.CLEAN), ("loss / n", ExitCode.FINDINGS)])
 def test_scales_of_each_rank_are_rounding_in_float8(tmp_path, returned, code):

@@ -47,6 +47,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_ranks_see_what_processes_see(program):
     assert_same(InProcessWorld(4).run(quietly, program), ProcessWorld(4).run(quietly, program))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,12 +38,12 @@ class RightProgram:
         axes = (word for axis in self.mesh for word in (f"--{axis}", f"{{{axis}}}"))
         return Program(path=str(self.path), arguments=(*axes, *self.more.split()))
 
-    @property
+    @functools.cached_property
     def mutants(self) -> list[Mutant]:
         """Every mistake in it that ``operators`` make."""
         return mutants_in(self.path, tuple(self.mesh), self.operators)
 
-    @property
+    @functools.cached_property
     def between_ranks(self) -> RightProgram:
         """The same with the mistakes of messages, groups and pieces."""
         return replace(self, name=f"{self.name}_between_ranks", operators=OF_MESSAGES)
@@ -50,14 +51,19 @@ class RightProgram:
 
 def corpus() -> Iterator[RightProgram]:
     """The programs with mistakes of collectives, those of the zoo first; then those of messages, groups and pieces."""
-    programs = list(_programs())
+    programs = _programs()
     yield from (one for one in programs if not one.name.endswith("_of_4"))
     for one in programs:
         if one.between_ranks.mutants:
             yield one.between_ranks
 
 
-def _programs() -> Iterator[RightProgram]:
+@functools.cache
+def _programs() -> tuple[RightProgram, ...]:
+    return tuple(_each_program())
+
+
+def _each_program() -> Iterator[RightProgram]:
     for name in names():
         found = entry(name)
         yield RightProgram(name, found.path.resolve(), dict(found.program.mesh))
