@@ -38,6 +38,21 @@ def test_pieces_of_a_transposed_tensor_come_in_their_order() -> None:
     assert torch.equal(pickle.loads(packed(sent)).float(), sent.float())
 
 
+def test_a_view_travels_without_the_memory_around_it() -> None:
+    assert len(packed(torch.arange(1000.0)[2:4])) < 500
+
+
+@pytest.mark.parametrize(
+    "sent", [torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag, torch.ones(2, 2).to_sparse()]
+)
+def test_what_is_only_written_otherwise_comes_as_its_values(sent: torch.Tensor) -> None:
+    assert torch.equal(pickle.loads(packed(sent)).to_dense(), sent.to_dense())
+
+
+def test_a_tensor_that_requires_a_gradient_goes_on_to() -> None:
+    assert pickle.loads(packed(torch.ones(2, requires_grad=True))).requires_grad
+
+
 def test_a_quantized_tensor_and_a_parameter_are_left_to_torch() -> None:
     parameter = torch.nn.Parameter(torch.ones(2))
     assert isinstance(pickle.loads(packed(parameter)), torch.nn.Parameter)
