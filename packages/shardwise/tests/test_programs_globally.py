@@ -122,7 +122,7 @@ def codes(path: Any, partials: str) -> set[str]:
     return {finding.code for finding in result.findings}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_gets_the_global_findings_that_are_meant(path):
     assert codes(path, "infer") == {code for code, _ in FINDINGS.get(path.stem, [])}, "list its reason"
@@ -131,7 +131,7 @@ def test_a_right_program_gets_the_global_findings_that_are_meant(path):
 CLEAN = [path for path in RIGHT if path.stem not in FINDINGS]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
 def test_a_clean_program_stays_so_where_sums_must_be_asked_for(path):
     assert codes(path, "explicit") == set(UNASKED.get(path.stem, "").split())

@@ -229,6 +229,7 @@ def gradient_variants() -> list[Operands]:
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", sorted(WRITES.keys() - {"add(out=)"}))
 def test_writes_of_gradients_and_into_them(tp_mesh: Any, name: str) -> None:
     if name in ("copy_", "mul_"):  # what a handler that ignored histories would get wrong
@@ -247,6 +248,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", DRAWS)
 def test_with_random_streams(tp_mesh: Any, selection: Selection, name: str) -> None:
     call = DRAWS[name]

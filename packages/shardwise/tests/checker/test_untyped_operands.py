@@ -94,6 +94,7 @@ def mesh():
         yield init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("name", CALLS)

@@ -28,6 +28,7 @@ def outcome(project, source):
     return result.exit_code, result.stdout
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -116,7 +116,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_diverges_is_found_once_where_it_diverges(ranks, name):
     code, source, line = WRONG[name]
@@ -255,7 +255,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_agrees_passes(ranks, name):
     found, report = ranks(RIGHT[name])
@@ -274,6 +274,7 @@ def test_ddp_agrees(project):
     assert report["stopped"] is None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["--fake", "--device=meta"])
 def test_tensors_without_storage_are_compared_too(ranks, kind):
     options = ("--world-size", "4", "--ranks", "all", kind)

@@ -68,7 +68,7 @@ def pairs_of(sizes: tuple[int, ...], ndim: int, step: int = 1, first: int = 0) -
     return list(itertools.product(types, types))[first::step]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", [(4,), (4, 8), (5, 7)], ids=str)
 def test_every_pair_of_types_over_two_axes(shape):
     assert_moves(InProcessWorld(4), (2, 2), shape, pairs_of((2, 2), len(shape)), flatten=False)

@@ -51,6 +51,7 @@ READS: dict[str, Call] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", READS)
 def test_reading_is_placed_as_the_numbers_say(name: str) -> None:
     fn, tensors, at_least = READS[name]
@@ -101,6 +102,7 @@ WRITES: dict[str, Call] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", WRITES)
 def test_writing_is_placed_as_the_numbers_say(name: str) -> None:
     fn, tensors, at_least = WRITES[name]

@@ -147,6 +147,7 @@ def window() -> torch.Tensor:
     return torch.hann_window(4, dtype=torch.float64)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", FACTORISATIONS)
 def test_a_matrix_is_taken_as_a_whole_and_the_batch_is_kept(name: str) -> None:
     if name in ("cholesky", "qr") and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14):

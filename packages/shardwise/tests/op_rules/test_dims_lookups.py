@@ -49,6 +49,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_is_placed_as_the_numbers_say(name: str) -> None:
     """One set of values, because another would not be sorted. SW112: padding with zeros is linear, as no row says."""

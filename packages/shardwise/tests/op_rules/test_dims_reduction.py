@@ -78,6 +78,7 @@ CASES: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "fn"), CASES, ids=[name for name, _ in CASES])
 def test_one_operand(name: str, fn: Callable[..., Any]) -> None:
     assert shown(differences(fn, real(4, 5, 4) + 0.1)) == []

@@ -131,6 +131,7 @@ def meant(case: Case, results: int) -> Typing:
     return Typing("".join(letter(place) for _, place in case.operands), letter(case.result) * results)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("known", [True, False], ids=["typed", "untyped"])
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_a_right_function_has_the_transition_that_is_meant(case, group, known):
@@ -143,6 +144,7 @@ def test_a_right_function_has_the_transition_that_is_meant(case, group, known):
         assert found.ways == {meant(case, results)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("known", [True, False], ids=["typed", "untyped"])
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
 def test_a_wrong_function_has_none(case, group, known):

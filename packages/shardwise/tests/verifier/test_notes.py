@@ -63,6 +63,7 @@ def test_a_division_that_nobody_does_is_a_mistake(tmp_path):
     assert "2 times as much, the size of dp" in str(verdict)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("rate", "said"),

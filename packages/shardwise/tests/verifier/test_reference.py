@@ -92,6 +92,7 @@ def test_a_mistake_that_one_rank_makes_too_is_seen(tmp_path, name):
     assert "that disagrees with it too, so the mistake is not one of the mesh" in str(verdict)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "said"),

@@ -31,6 +31,7 @@ def verdict_on(folder: Path, text: str) -> Verdict:
 HSDP = Path(__file__).parents[1] / "programs" / "unannotated" / "right" / "hsdp.py"
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 def test_a_program_with_dtensors_is_verified_in_a_process_that_has_checked_it():
     mesh = {"replicate": 2, "shard": 2}
@@ -183,6 +184,7 @@ KEYWORDS = """
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("call", ["features=x", "batch={'features': x}"], ids=["keyword", "dict"])
 @pytest.mark.parametrize(
@@ -390,6 +392,7 @@ BY_HAND = """norm = torch.stack([p.grad.norm() for p in model.parameters()]).nor
             p.grad.mul_((1.0 / norm).clamp(max=1.0))"""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("clip", [BY_TORCH, BY_HAND], ids=["torch", "hand"])
 def test_a_scale_that_clipping_hides_is_seen_in_the_factor(tmp_path, clip):

@@ -170,6 +170,7 @@ def test_ranks_of_which_none_can_move_are_not_waited_for():
 _BUSY = "import time; end = time.process_time() + 2\nwhile time.process_time() < end: pass"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["a rank", "a child of a rank"])
 def test_ranks_that_wait_for_one_that_works_do_not_stand_still(elsewhere):
     def works():

@@ -34,6 +34,7 @@ def meshes_of(program: ZooProgram, ranks: int) -> Iterator[dict[str, int]]:
             yield sizes
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", names())
 def test_on_every_mesh_that_fits_it_runs(name: str) -> None:
     """One rank of each, the last one: what it receives is made up, and all that it cuts has to go into the ranks."""
