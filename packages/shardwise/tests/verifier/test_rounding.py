@@ -24,7 +24,8 @@ from shardwise.verifier.run import verify_subject
 from shardwise.verifier.runs.perturbation import Perturbation
 from shardwise.verifier.text import Verdict
 
-LAYERS = 10
+LAYERS = 5
+DEEP = 16
 TENSOR_PARALLEL = """
     import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
     dist.init_process_group("gloo")
@@ -77,15 +78,15 @@ TENSOR_PARALLEL = """
 """
 
 
-def subject_in(folder: Path, returned: str, dtype: str) -> Script:
+def subject_in(folder: Path, returned: str, dtype: str, layers: int = LAYERS) -> Script:
     script = folder / "script.py"
-    text = TENSOR_PARALLEL.replace("{returned}", returned).replace("{layers}", str(LAYERS))
+    text = TENSOR_PARALLEL.replace("{returned}", returned).replace("{layers}", str(layers))
     script.write_text(textwrap.dedent(text.replace("{dtype}", dtype)))
     return Script(Program(path=str(script)))
 
 
-def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
-    subject = subject_in(folder, returned, dtype)
+def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16", layers: int = LAYERS) -> Verdict:
+    subject = subject_in(folder, returned, dtype, layers)
     return verify_subject(subject, {"tp": 2}, VerifyOptions(strict=False, timeout_s=200.0))
 
 
@@ -93,7 +94,7 @@ def verdict_on(folder: Path, returned: str, dtype: str = "bfloat16") -> Verdict:
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_deep_model_is_clean(tmp_path, dtype):
-    verdict = verdict_on(tmp_path, "x + y", dtype)
+    verdict = verdict_on(tmp_path, "x + y", dtype, DEEP)
     assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
 
 
