@@ -45,6 +45,19 @@ SHARED: list[tuple[str, Program, Any]] = [
     ("repeat_interleave", lambda x, w: x + w.repeat_interleave(x.shape[0], 0), S(0)),
     ("repeat_interleave, by name", lambda x, w: torch.repeat_interleave(w, repeats=x.shape[0], dim=-3).exp().sum(), P),
     ("of two dims", lambda x, w: torch.ones(x.shape[0], x.shape[1]) @ w[0].expand(3, 4), S(0)),
+    ("stacked", lambda x, w: torch.stack([w[0, 0]] * x.shape[0])[:, None] * x, S(0)),
+    ("stacked, summed", lambda x, w: torch.stack(len(x.shape) and x.shape[0] * [w[0, 0]]).sum(), P),
+    ("stacked in the middle", lambda x, w: torch.stack([w[0]] * x.size(0), 1)[0] * x[:, 0], S(0)),
+    ("joined", lambda x, w: torch.cat([w] * x.shape[0]) + x, S(0)),
+    ("joined, two by two", lambda x, w: torch.cat([w, 0.5 * w] * x.shape[0]).sum(), P),
+    ("below one another", lambda x, w: torch.vstack([w[0]] * x.shape[0]) + x[:, 0], S(0)),
+    ("empty and filled", lambda x, w: torch.empty(x.shape[0], 4).fill_(0.5) * w[0], S(0)),
+    ("empty and filled, summed", lambda x, w: torch.empty(x.shape[0]).fill_(0.5).sum() * w.sum(), P),
+    ("filled with a number", lambda x, w: x.new_empty(x.shape[0], 4).fill_(w[0, 0, 0].detach()) * w[0], S(0)),
+    ("empty_like and filled", lambda x, w: (torch.empty_like(x).fill_(0.5) * w).sum(), P),
+    ("copied into memory", lambda x, w: torch.empty(x.shape[0], 3, 4).copy_(w.detach()).sum() * w.sum(), P),
+    ("copied into zeros", lambda x, w: torch.zeros(x.shape).copy_(w.detach()) * w, S(0)),
+    ("copied into what is like it", lambda x, w: torch.empty_like(x).copy_(w.detach()) * w, S(0)),
 ]
 
 

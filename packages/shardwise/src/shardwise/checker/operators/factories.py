@@ -33,7 +33,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from .first_calls import run, run_first
 from .foreign_numbers import has_foreign, run_of_foreign
-from .given_sizes import FILLED, cut_like_sizes, sizes_of_call
+from .given_sizes import EMPTY, FILLED, cut_like_sizes, memory_of_sizes, sizes_of_call
 from .judging import judge
 from .known_calls import LIMIT, KnownWrites
 from .ordinary import Handler
@@ -192,6 +192,8 @@ def _type_made(
         type = type.of_unknown_scale()
     if op.name in FILLED and not session.local:
         type = cut_like_sizes(type, sizes_of_call(op.name, args, kwargs))
+    elif op.name in EMPTY and not session.local and (mesh := current_entry()) is not None:
+        type = memory_of_sizes(mesh.axes, sizes_of_call(op.name, args, kwargs))
     return type
 
 

@@ -8,7 +8,7 @@ of all: one more copy for each of x's rows. So the dim is cut by the axes that c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,14 +21,25 @@ from shardwise.op_rules.propagation.local import Refusal
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.types.placement import UNKNOWN, I, Placement, V
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import EMPTY_TYPE, Ground, TensorType, constant_type
 
-from ..state.numbers import TYPED_NUMBERS, shared_along
+from ..state.numbers import TYPED_NUMBERS, RepeatedList, shared_along
 
 COPIES = frozenset({"expand", "broadcast_to", "repeat", "tile", "repeat_interleave"})
 """What copies a tensor as often as the sizes say; by the name of the operator."""
+EMPTY = frozenset({"empty", "new_empty"})
+"""What makes memory of these sizes."""
 FILLED = frozenset({"ones", "zeros", "full", "new_ones", "new_zeros", "new_full"})
 """What has one value everywhere, and may be cut anywhere."""
+JOINING: dict[str, tuple[int | None, int]] = {
+    "cat": (None, 1),
+    "stack": (None, 1),
+    "hstack": (1, 1),
+    "vstack": (0, 2),
+    "column_stack": (1, 2),
+    "dstack": (2, 3),
+}
+"""What puts a list of tensors together: along which dim, None for one that is told, and how many the result has."""
 _NAMES = ("size", "sizes", "shape", "repeats", "dims")
 
 
@@ -78,24 +89,60 @@ def cut_like_sizes(whole: TensorType, sizes: Sequence[object]) -> TensorType:
     return TensorType.of(places, _joined([()] * len(sizes), cuts), whole.ground, own, whole.scale)
 
 
+def memory_of_sizes(axes: Iterable[object], sizes: Sequence[object]) -> TensorType:
+    """The type of memory of these sizes into which nobody has written: of a shard's, what is written is cut like it."""
+    cut = cut_like_sizes(constant_type(axes), sizes)
+    if cut.spec is None:
+        return EMPTY_TYPE
+    return TensorType.of(dict.fromkeys(cut.varying_axes, V), cut.spec, Ground.EMPTY, cut.uneven)
+
+
 def cut_copies(outcome: Outcome, cuts: dict[MeshAxis, int], ndim: int, operands: Sequence[Bound]) -> Outcome:
     """``outcome`` of a call that makes copies, in ``ndim`` dims, with the dims cut that have the sizes of shards."""
+    if not operands or (source := operands[0].shape) is None:
+        return outcome
+    copied = {axis: dim for axis, dim in cuts.items() if dim + len(source) < 0 or source[dim + len(source)] == 1}
+    return _cut(outcome, copied, ndim, operands)
+
+
+def cut_repeated(name: str, outcome: Outcome, args: Arguments, kwargs: Keywords, operands: Sequence[Bound]) -> Outcome:
+    """``outcome`` of a call that puts a ``RepeatedList`` together: it is as long as a shard if a size of one says how
+    often its items are there."""
+    own = max((len(operand.shape or ()) for operand in operands), default=0)
+    fixed, least = JOINING[name]
+    ndim = own + 1 if name == "stack" else max(own, least)
+    dim: object = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else 0))
+    dim = min(fixed, ndim - 1) if fixed is not None else dim
+    joined = args[0]
+    if not isinstance(joined, RepeatedList) or not isinstance(dim, int) or not -ndim <= dim < ndim:
+        return outcome
+    return _cut(outcome, dict.fromkeys(cuts_of((joined.times,)), dim % ndim - ndim), ndim, operands)
+
+
+def cut_like_memory(outcome: Outcome, memory: TensorType, operands: Sequence[Bound]) -> Outcome:
+    """``outcome`` of a call that writes into all of ``memory``, of which there is a row for each one of a shard."""
+    if memory.spec is None:
+        return outcome
+    ndim = len(memory.spec)
+    cuts = {axis: dim - ndim for dim, entry in enumerate(memory.spec) for axis in entry_axes(entry)}
+    return cut_copies(outcome, cuts, ndim, operands)
+
+
+def _cut(outcome: Outcome, cuts: dict[MeshAxis, int], ndim: int, operands: Sequence[Bound]) -> Outcome:
+    """``outcome`` with these dims cut, if they are not, of what every rank has."""
     type = outcome.type
-    known = type.ground is Ground.ABSENT or type.ground.is_constant
-    if not known or not operands or (source := operands[0].shape) is None:
+    if not cuts or not (type.ground is Ground.ABSENT or type.ground.is_constant):
         return outcome
     entries = [entry_axes(entry) for entry in type.spec or (None,) * ndim]
     changes: dict[MeshAxis, Placement] = {}
     taken: dict[MeshAxis, int] = {}
     refusals: list[AxisRefusal] = []
     for axis, dim in cuts.items():
-        at = dim + len(source)
-        copied = -len(entries) <= dim and not entries[dim] and (at < 0 or source[at] == 1)
-        if axis not in type or not type.is_equal(axis) or not copied:
+        if axis not in type or not type.is_equal(axis) or dim < -len(entries) or entries[dim]:
             continue
         if type.get(axis) is I:
             outcome = replace(outcome, grad_matters=True)
-            if operands[0].grad:
+            if any(operand.grad for operand in operands):
                 refusals.append(AxisRefusal(axis, Refusal("SW101", "spread over a shard", (0,))))
                 changes[axis] = UNKNOWN
                 continue

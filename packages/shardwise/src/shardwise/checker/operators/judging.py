@@ -22,8 +22,10 @@ from shardwise.types.tensor_type import TensorType
 from ..call.arguments import Op
 from ..parts.own_parts import own_parts, shifted_positions
 from ..propagation.foreign_mesh import judged_elsewhere
+from ..state.numbers import RepeatedList
 from ..state.session import CheckSession
-from .given_sizes import COPIES, cut_copies, cuts_of, sizes_of_call
+from ..writes.gradient_writes import OVERWRITING
+from .given_sizes import COPIES, JOINING, cut_copies, cut_like_memory, cut_repeated, cuts_of, sizes_of_call
 
 READING = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 """What a rule raises on arguments that it was not written for: text for a dim, a dim that is not there."""
@@ -96,6 +98,10 @@ def _judge(
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
+        elif op.rule.op in JOINING and args and args[0].__class__ is RepeatedList:
+            outcome = cut_repeated(op.rule.op, outcome, args, kwargs, operands)
+        elif op.in_place and op.name in OVERWRITING and args:
+            outcome = cut_like_memory(outcome, type_of(args[0]), operands)
         elif op.name in COPIES and operands and (cuts := cuts_of(sizes := sizes_of_call(op.name, args, kwargs))):
             outcome = cut_copies(outcome, cuts, max(len(sizes), len(operands[0].shape or ())), operands)
     if outcome.refusals and all(one.refusal.code == FOREIGN_MESH for one in outcome.refusals):

@@ -68,6 +68,16 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
     return method
 
 
+def _repeating(*, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    """The method for a product; a list as many times as the number says knows that it is."""
+    multiply = _binary("mul", 1, reflected=reflected)
+
+    def method(self: object, other: object) -> object:
+        return RepeatedList(other, self) if isinstance(self, int) and type(other) is list else multiply(self, other)
+
+    return method
+
+
 def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The method for an operator that keeps the scale."""
 
@@ -115,7 +125,7 @@ class _Typed:
     by_rank: ByRank | None = None
     written: TensorType | None = None
 
-    __mul__, __rmul__ = _binary("mul", 1), _binary("mul", 1, reflected=True)
+    __mul__, __rmul__ = _repeating(), _repeating(reflected=True)
     __truediv__, __rtruediv__ = _binary("truediv", -1), _binary("truediv", -1, reflected=True)
     __floordiv__, __rfloordiv__ = _binary("floordiv", -1), _binary("floordiv", -1, reflected=True)
     __add__, __radd__ = _binary("add", 0), _binary("add", 0, reflected=True)
@@ -180,6 +190,17 @@ class TypedFloat(_Typed, float):
     """A float with a type."""
 
     __hash__ = float.__hash__
+
+
+class RepeatedList(list[Any]):
+    """``[row] * x.shape[0]``: a list whose items are there as often as ``times``, a number with a type, says."""
+
+    def __init__(self, items: list[object], times: int) -> None:
+        super().__init__(items * plain(times))
+        self.times = times
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list, (list(self),)
 
 
 TYPED_NUMBERS: frozenset[type] = frozenset({TypedInt, TypedFloat})

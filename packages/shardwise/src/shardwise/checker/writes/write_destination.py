@@ -80,8 +80,8 @@ def settle(
                     stands_unless_sent(session, axis, tensor, session.collector.added_since(count))
             if not conflicts and not _is_declared(tensor):
                 after = without_what_is_not_known(after, result)
-                if result.ground is Ground.ZERO and op in OVERWRITING and not is_part(tensor):
-                    after = as_zeros(after)
+                if op in OVERWRITING and result.ground.is_constant and not is_part(tensor):
+                    after = after.with_ground(result.ground) if before.ground.is_constant else as_zeros(after, result)
             if not conflicts:
                 check_own_part(session, op, tensor, result)
                 note_written_over(session, op, tensor, result)
@@ -117,9 +117,14 @@ def without_what_is_not_known(type: TensorType, written: TensorType) -> TensorTy
     return type.with_placements(dict.fromkeys(lost, UNKNOWN)) if lost else type
 
 
-def as_zeros(type: TensorType) -> TensorType:
+def as_zeros(type: TensorType, written: TensorType) -> TensorType:
     """The type of a tensor that has been zeroed: as zeros made like it, it is a term of whatever is added to it."""
-    known = type.axes and type.ground is Ground.ABSENT and not any(place is UNKNOWN for place in type.placements)
+    known = (
+        written.ground is Ground.ZERO
+        and type.axes
+        and type.ground is Ground.ABSENT
+        and not any(place is UNKNOWN for place in type.placements)
+    )
     return type.with_ground(Ground.ZERO) if known else type
 
 
@@ -168,6 +173,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     if result.ground is Ground.UNKNOWN:
         return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
     if result.ground.is_constant:
+        if before.ground is Ground.EMPTY and not requires_grad:
+            return _into_empty(before, result), []
         if not before.axes and not before.ground.is_constant and not requires_grad:
             return result, []
         conflicts = [axis for axis in before.axes if before.is_partial(axis) and result.ground is not Ground.ZERO]
@@ -204,6 +211,16 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
     if after.scale or result.scale:
         after = after.rescaled({axis: result.exponent(axis) for axis in result.axes if axis in after})
     return after, conflicts
+
+
+def _into_empty(memory: TensorType, constant: TensorType) -> TensorType:
+    """The type of ``memory``, into which nobody had written, once a constant is in it: cut as its sizes say."""
+    if not memory.axes:
+        return constant
+    places = {**dict(zip(constant.axes, constant.placements, strict=True)), **memory.local}
+    one_value = constant.ground in (Ground.UNIFORM, Ground.ZERO)
+    ground = constant.ground if one_value else Ground.ABSENT
+    return TensorType.of(places, memory.spec, ground, memory.uneven, constant.scale)
 
 
 def _shards_differ(before: TensorType, result: TensorType, axis: object) -> bool:

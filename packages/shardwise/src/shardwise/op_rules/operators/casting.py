@@ -5,7 +5,7 @@ Casts between floating dtypes are linear up to their rounding error; docs/semant
 
 from __future__ import annotations
 
-from ..propagation.dim_labels import Call, Labeller, Labelling, broadcast, pointwise, singles
+from ..propagation.dim_labels import Labeller, broadcast_into, pointwise
 from ..schema import LEFT_OUT, TORCHS, OpRule
 from ..vocabulary.guards import always_casts, casts
 
@@ -13,15 +13,6 @@ _ROUNDING = "linear up to rounding"
 _WRAPS = "a sum of integers, modulo the target's range; a cast from a floating dtype rounds and is refused"
 _FLOATING = ("float", "double", "half", "bfloat16", "cfloat", "cdouble", "chalf")
 _INTEGER = ("int", "long", "short", "char", "byte")
-
-
-def _overwritten(call: Call) -> Labelling | None:
-    """What is written is broadcast into a destination, whose own value does not matter."""
-    into = call.get("input")
-    if into is None or len(call.tensors) != 1:
-        return None
-    rows, result = broadcast([call.first.shape, into.shape])
-    return Labelling((rows[0],), (result,), spread=singles(rows[:1], call.tensors))
 
 
 def _same_values(op: str, *spellings: str, params: str = "input", view: bool = LEFT_OUT) -> OpRule:
@@ -81,8 +72,8 @@ RULES = (
     _same_values("cpu", "cuda", "xpu", "ipu", "mtia", "pin_memory", "to_dense", "_to_dense", view=False),
     _same_values("to_mkldnn"),
     # These overwrite their destination, whose old value does not matter but whose dtype does.
-    _overwrites("copy_", "src", "copy", rest="non_blocking", labels=_overwritten),
-    _overwrites("fill_", "value", "fill", labels=_overwritten),
+    _overwrites("copy_", "src", "copy", rest="non_blocking", labels=broadcast_into),
+    _overwrites("fill_", "value", "fill", labels=broadcast_into),
     _overwrites("constant_", "val"),
     _overwrites("module_load", "other"),
     OpRule("set_", "~input source", "source", law="the source's memory", source="torch.Tensor.set_"),

@@ -185,6 +185,15 @@ def pointwise(call: Call) -> Labelling:
     return Labelling(tuple(rows), (result,), spread=singles(rows, call.tensors))
 
 
+def broadcast_into(call: Call) -> Labelling | None:
+    """What is written is broadcast into a destination, whose own value does not matter."""
+    into = call.get("input")
+    if into is None or len(call.tensors) != 1:
+        return None
+    rows, result = broadcast([call.first.shape, into.shape])
+    return Labelling((rows[0],), (result,), spread=singles(rows[:1], call.tensors))
+
+
 def singles(rows: Sequence[Dims], tensors: Sequence[Shape]) -> frozenset[tuple[int, Label]]:
     """Operands and labels of theirs with size 1 that broadcasting would stretch: one element serves all shards."""
     return frozenset(

@@ -11,7 +11,7 @@ from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType, constant_type
 
 from ..schema import OpRule
-from .dim_labels import pointwise
+from .dim_labels import broadcast_into, pointwise
 from .local import Given, Refusal, Weak, local_rule
 from .operand import Bound, exponent_along, may_be_count
 from .placer import Placer, result_type
@@ -69,6 +69,6 @@ def _is_scaled(operand: Bound) -> bool:
 
 def _is_uniform(rule: OpRule, operands: Sequence[Bound]) -> bool:
     """True if a call on operands of one value each gives one value: element by element, or elements moved about."""
-    if rule.labels is not pointwise and not rule.view:
+    if rule.labels not in (pointwise, broadcast_into) and not rule.view:
         return False
     return all(isinstance(o.type, Weak) or o.type.ground in (Ground.UNIFORM, Ground.ZERO) for o in operands)
