@@ -204,6 +204,34 @@ def test_a_micro_batch_that_is_treated_otherwise_is_a_cut_of_a_shard(name: str) 
         assert code in codes
 
 
+def over_two_axes(cut: Callable[[Tensor], list[Tensor]]) -> list[tuple[list[str], Tensor]]:
+    """What every rank is told, and gets, of a batch that is sharded over both axes of a mesh."""
+
+    def on_a_rank() -> tuple[list[str], Tensor]:
+        collector, mesh = Collector(), init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "ep"))
+        with spmd.set_current_mesh(mesh), checking(local=False, collect=collector):
+            x, t = (
+                spmd.assert_type(full.chunk(4)[dist.get_rank()], {"dp": spmd.S(0), "ep": spmd.S(0)}) for full in (X, T)
+            )
+            w = spmd.assert_type(W.clone().requires_grad_(), {"dp": spmd.R, "ep": spmd.R})
+            for one, other in zip(cut(x), cut(t), strict=True):
+                (loss_of(w, one, other) / 2).backward()
+            made = summed(w)
+        return [finding.code for finding in collector.result().findings], made.detach()
+
+    return InProcessWorld(4).run(on_a_rank)
+
+
+def test_micro_batches_of_a_batch_that_two_axes_shard() -> None:
+    w = W.clone().requires_grad_()
+    loss_of(w, X, T).backward()
+    for codes, gradient in over_two_axes(lambda x: list(x.chunk(2))):
+        assert codes == []
+        torch.testing.assert_close(gradient, w.grad)
+    for codes, _ in over_two_axes(lambda x: [x[:2]]):
+        assert "SW405" in codes
+
+
 def test_where_findings_are_raised_the_cut_is(tp_mesh: Any) -> None:
     with typecheck(local=False), pytest.raises(SpmdTypeError, match="SW405"):
         spmd.assert_type(torch.randn(8, 4), {"tp": spmd.S(0)}).split(2)

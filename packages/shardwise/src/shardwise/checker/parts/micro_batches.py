@@ -40,13 +40,13 @@ _TRUSTED = "a cut into micro-batches, of which all are treated alike"
 
 @dataclass(slots=True, eq=False)
 class BatchCuts:
-    """The micro-batches that one expression cuts out of dims of ``size`` rows on every rank of ``axis``.
+    """The micro-batches that one expression cuts out of dims of ``size`` rows on every rank of ``axes``.
 
     ``uses``  for every expression that was given one of them, which.
     ``met``   two of them have met, or one of them rows that are no micro-batch.
     """
 
-    axis: MeshAxis
+    axes: tuple[MeshAxis, ...]
     size: int
     location: SourceLocation | None
     findings: list[Finding] = field(default_factory=list)
@@ -60,9 +60,9 @@ class BatchCuts:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows ``span`` of ``size`` on every rank of ``axis``; equal to those that another cut takes of as many rows."""
+    """Rows ``span`` of ``size`` on every rank of ``axes``; equal to those that another cut takes of as many rows."""
 
-    axis: MeshAxis
+    axes: tuple[MeshAxis, ...]
     size: int
     span: range
     cuts: tuple[BatchCuts, ...] = field(compare=False)
@@ -88,7 +88,7 @@ class CuttingCall:
             with no_torch_function():
                 stop = start + made.shape[self.dim] * self.step
                 rows = range(start, stop, self.step)
-                _batches[made] = MicroBatch(self.cuts.axis, self.cuts.size, rows, (self.cuts,))
+                _batches[made] = MicroBatch(self.cuts.axes, self.cuts.size, rows, (self.cuts,))
             start = stop
 
 
@@ -107,14 +107,16 @@ def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, out
 
     Where findings are raised, none is: it could not wait.
     """
-    if session.local or session.collector is None or [one.refusal.code for one in outcome.refusals] != ["SW405"]:
+    if session.local or session.collector is None or {one.refusal.code for one in outcome.refusals} != {"SW405"}:
         return None
-    axis, x = outcome.refusals[0].axis, args[0] if args else None
-    if not isinstance(axis, MeshAxis) or not isinstance(x, torch.Tensor) or micro_batch_of(x) is not None:
+    axes, x = [one.axis for one in outcome.refusals], args[0] if args else None
+    if not isinstance(x, torch.Tensor) or micro_batch_of(x) is not None:
         return None
     type = type_of(x)
-    shard = partition_spec_get_shard(type.spec, axis)
-    if shard is None or axis in type.uneven:
+    over = tuple(axis for axis in axes if isinstance(axis, MeshAxis) and axis not in type.uneven)
+    shards = {partition_spec_get_shard(type.spec, axis) for axis in over}
+    shard = next(iter(shards), None)
+    if shard is None or len(shards) > 1 or len(over) < len(axes):
         return None
     with no_torch_function():
         size, ndim = x.shape[shard.dim], x.ndim
@@ -122,7 +124,7 @@ def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, out
     if taken is None:
         return None
     location = user_location()
-    cuts = session.cuts.setdefault((location, axis, size), BatchCuts(axis, size, location))
+    cuts = session.cuts.setdefault((location, over, size), BatchCuts(over, size, location))
     session.rows_moved = True  # what follows is looked at by ``following``
     whole = replace(outcome, type=type, results=(), refusals=(), sources=(0,) * len(type.axes))
     return CuttingCall(whole, shard.dim, *taken, cuts, session.collector.count)
@@ -164,7 +166,7 @@ def following_batches(
     if not batches:
         return run()
     first = batches[0]
-    pieces = [x for x in tensors if _is_piece(x, first.axis)]
+    pieces = [x for x in tensors if _is_piece(x, first.axes)]
     alike = all(micro_batch_of(x) == first for x in pieces)
     joined = op == "cat" and len(pieces) == len(batches) and _in_order(batches)
     cuts = tuple(dict.fromkeys(each for batch in batches for each in batch.cuts))
@@ -180,7 +182,7 @@ def following_batches(
     for made in tensors_in(result):
         if not alike:
             set_tag(made, Tag(whole))
-        elif _is_piece(made, first.axis):
+        elif _is_piece(made, first.axes):
             with no_torch_function():
                 _batches[made] = replace(first, cuts=cuts)
     return result
@@ -201,9 +203,9 @@ def settle_cuts(session: CheckSession) -> None:
             session.trust(_TRUSTED, cuts.location)
 
 
-def _is_piece(x: torch.Tensor, axis: MeshAxis) -> bool:
+def _is_piece(x: torch.Tensor, axes: Iterable[MeshAxis]) -> bool:
     type: TensorType = type_of(x)
-    return type.ground is Ground.ABSENT and partition_spec_get_shard(type.spec, axis) is not None
+    return type.ground is Ground.ABSENT and any(partition_spec_get_shard(type.spec, axis) is not None for axis in axes)
 
 
 def _in_order(batches: Sequence[MicroBatch]) -> bool:
