@@ -65,6 +65,20 @@ def test_each_rank_may_take_the_derivative_of_its_own_number_by_what_it_alone_ha
                 torch.autograd.grad(losses, inputs)
 
 
+def test_what_is_derived_once_more_of_each_ranks_own_loss_is_listed(tp_mesh: Any) -> None:
+    """It has no type: nobody knows whether it is part of a loss, or an addend that has to be summed."""
+    collector = Collector()
+    with checking(collect=collector, local=False):
+        x = spmd.assert_type(torch.randn(2, 4), {"tp": spmd.S(0)}).requires_grad_()
+        w = make("R", grad=True)
+        torch.autograd.grad((x @ w).square().sum(), x, create_graph=True)
+        assert not collector.result().lost
+        torch.autograd.grad((x @ w).square().sum(), w, create_graph=True)
+    assert [lost.what for lost in collector.result().lost] == [
+        "the type of gradients of each rank's own loss, of which more is derived"
+    ]
+
+
 def test_a_gradient_given_by_the_caller_is_the_callers_business(tp_mesh: Any) -> None:
     x = make("V", grad=True)
     with typecheck():

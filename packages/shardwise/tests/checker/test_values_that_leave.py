@@ -9,6 +9,7 @@ import copy
 import io
 import math
 import pickle
+import statistics
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -267,6 +268,28 @@ def test_what_a_float_meets_is_else_what_it_was() -> None:
     assert torch.equal(names["shadowed"](x), x * 2)
     assert "__shardwise_beside__" in names["compiled"].__wrapped__.__code__.co_names
     assert "__shardwise_beside__" not in names["shadowed"].__code__.co_names + names["other"].__code__.co_names
+
+
+@pytest.mark.parametrize(
+    "number", ["statistics.mean(x[:, 0].tolist())", "float(x.numpy().mean())", "int(x.numpy().max())", "type(one)(3)"]
+)
+def test_a_plain_number_that_is_made_of_what_varies_is_listed(tp_mesh: Any, number: str) -> None:
+    program = f"one = x[0, 0].item()\nnumber = {number}"
+    code = carrying_numbers(program.encode(), "program.py") or compile(program, "program.py", "exec")
+    collector = Collector()
+    with checking(collect=collector, local=True):
+        names: dict[str, Any] = {"x": make("V"), "statistics": statistics}
+        exec(code, names)
+    assert type(names["number"]) in (int, float)
+    assert ["its type is lost" in claim.what for claim in collector.result().trusted[-1:]] == [True]
+
+
+def test_a_tensor_of_the_numbers_of_a_shard_is_listed(tp_mesh: Any) -> None:
+    collector = Collector()
+    with checking(collect=collector, local=False, strict=False):
+        x = spmd.assert_type(torch.randn(2, 4), {"tp": spmd.S(0)})
+        assert type_of(torch.tensor(x.tolist())).local == {}
+    assert [lost.what for lost in collector.result().lost] == ["the type of a tensor that is made of numbers that vary"]
 
 
 @pytest.mark.parametrize("number", ["1.0 / ranks", "(1.0 / dist.get_world_size())", "SHARE / ranks"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.losses import added_up, invariant_instead, on_one_rank
@@ -63,6 +63,8 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
     types = [type_of(output) for output in outputs] if given.get("create_graph") else []
     varying = {axis for type in types for axis in (*type.varying_axes, *(() if session.local else type.partial_axes))}
     type_gradients(inputs, results, varying, scale, own=V if session.local else UNKNOWN)
+    if any(type_of(x).is_equal(axis) for axis in varying for x in inputs if not session.local):
+        session.lose("the type of gradients of each rank's own loss, of which more is derived", user_location())
     return results
 
 

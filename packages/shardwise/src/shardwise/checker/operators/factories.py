@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.mesh.entry import current_entry
@@ -187,7 +188,10 @@ def _type_made(
             type = type.with_spec(PartitionSpec(make_entry(axes)))
         elif not session.local and not session.strict:
             local = session.scope(current_entry()).local_axes
-            type = type.with_placements({axis: UNKNOWN for axis in type.varying_axes if axis not in local})
+            unknown = {axis: UNKNOWN for axis in type.varying_axes if axis not in local}
+            type = type.with_placements(unknown)
+            if unknown:
+                session.lose("the type of a tensor that is made of numbers that vary", user_location())
     elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in(_values_of(op, args, kwargs)))):
         type = type.of_unknown_scale()
     if op.name in FILLED and not session.local:

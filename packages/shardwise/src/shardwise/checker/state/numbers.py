@@ -180,16 +180,29 @@ class _Typed:
         return self
 
 
+def _plainly(make: type, given: object) -> object:
+    session = current()
+    if session is not None:
+        session.trust(lost_by(make.__name__), user_location(2))
+    return make(plain(given))
+
+
 class TypedInt(_Typed, int):
-    """An int with a type."""
+    """An int with a type. Called, as ``type(number)(value)`` in ``statistics`` does, it makes a plain one."""
 
     __hash__ = int.__hash__
 
+    def __new__(cls, given: object = 0) -> Any:
+        return _plainly(int, given)
+
 
 class TypedFloat(_Typed, float):
-    """A float with a type."""
+    """A float with a type; called, it makes a plain one."""
 
     __hash__ = float.__hash__
+
+    def __new__(cls, given: object = 0.0) -> Any:
+        return _plainly(float, given)
 
 
 class RepeatedList(list[Any]):
@@ -215,12 +228,12 @@ def typed(value: object, type: TensorType, by_rank: ByRank | None = None, writte
         return value
     made: Any
     if isinstance(value, int):
-        made = TypedInt(value)
+        made = int.__new__(TypedInt, value)
         roots = [axis for axis, exponent in type.scale.items() if isinstance(exponent, Fraction)]
         if roots:  # rounded: the side of a square grid of ranks is a size of two axes, and the root of none
             type = type.with_scale(dict.fromkeys(roots))
     elif isinstance(value, float):
-        made = TypedFloat(value)
+        made = float.__new__(TypedFloat, value)
     else:
         return value
     made._shardwise = _tag(type)

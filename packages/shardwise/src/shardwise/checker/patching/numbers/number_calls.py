@@ -41,6 +41,7 @@ from ...state.numbers import (
     typed,
     written_of,
 )
+from ...state.tensor_classes import is_foreign
 from ..patches import Patches, Plugin, checking_session
 from .rank_numbers import LIMIT
 
@@ -108,8 +109,10 @@ def _made(make: type) -> Callable[..., object]:
         number = given.number if isinstance(given, RankText) else given
         if number.__class__ in TYPED_NUMBERS:
             return typed(make(plain(number)), type_of(number), known_by_rank(make, number), written_of(number))
-        session = checking_session() if isinstance(given, torch.Tensor) else None
-        if session is None:
+        session = checking_session() if isinstance(given, torch.Tensor) or is_foreign(given) else None
+        if session is not None and session.numbers_left and not isinstance(given, torch.Tensor):
+            session.trust(lost_by(make.__name__), user_location(2))
+        if session is None or not isinstance(given, torch.Tensor):
             return make(given)
         type = type_of(given)
         session.keeps_numbers = True
