@@ -57,7 +57,7 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
 
     def method(self: object, other: object) -> object:
         if not isinstance(other, (int, float)):
-            return NotImplemented
+            return _repeated(other, self) if name == "mul" else NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = apply(plain(left), plain(right))
         if untyped_numbers.depth:
@@ -68,14 +68,9 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
     return method
 
 
-def _repeating(*, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    """The method for a product; a list as many times as the number says knows that it is."""
-    multiply = _binary("mul", 1, reflected=reflected)
-
-    def method(self: object, other: object) -> object:
-        return RepeatedList(other, self) if isinstance(self, int) and type(other) is list else multiply(self, other)
-
-    return method
+def _repeated(items: object, times: object) -> object:
+    """A list as many times as a number says, which knows that it is; of anything else Python's own product."""
+    return RepeatedList(items, times) if type(items) is list and isinstance(times, int) else NotImplemented
 
 
 def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -125,7 +120,7 @@ class _Typed:
     by_rank: ByRank | None = None
     written: TensorType | None = None
 
-    __mul__, __rmul__ = _repeating(), _repeating(reflected=True)
+    __mul__, __rmul__ = _binary("mul", 1), _binary("mul", 1, reflected=True)
     __truediv__, __rtruediv__ = _binary("truediv", -1), _binary("truediv", -1, reflected=True)
     __floordiv__, __rfloordiv__ = _binary("floordiv", -1), _binary("floordiv", -1, reflected=True)
     __add__, __radd__ = _binary("add", 0), _binary("add", 0, reflected=True)
@@ -192,7 +187,7 @@ class TypedInt(_Typed, int):
 
     __hash__ = int.__hash__
 
-    def __new__(cls, given: object = 0) -> Any:
+    def __new__(cls, given: object = 0) -> object:  # type: ignore[misc]
         return _plainly(int, given)
 
 
@@ -201,7 +196,7 @@ class TypedFloat(_Typed, float):
 
     __hash__ = float.__hash__
 
-    def __new__(cls, given: object = 0.0) -> Any:
+    def __new__(cls, given: object = 0.0) -> object:  # type: ignore[misc]
         return _plainly(float, given)
 
 
