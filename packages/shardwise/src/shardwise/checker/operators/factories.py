@@ -28,6 +28,7 @@ from ..call.arguments import Op, has_scalar, unwrap
 from ..call.cache_key import key_of
 from ..diagnosis.reporter import refuse
 from ..parts.own_parts import part_axes
+from ..parts.own_rows import note_rows
 from ..parts.varying_lengths import same_shape
 from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
@@ -148,6 +149,9 @@ class _Factory:
         tag = None if type is UNTYPED else Tag(type)
         if tag is not None:
             set_tag(made, tag)
+        if op.name == "arange" and told is not UNTYPED and not session.local:
+            note_rows(made, args)
+            key = None  # this very tensor is remembered
         if template.axes:
             same_shape(made, args[0])
         if key is not None and made.__class__ is torch.Tensor and not has_scalar(args, kwargs):

@@ -23,6 +23,7 @@ from ..parts import buffer_filling as filling
 from ..parts.micro_batches import CUTTING, CuttingCall, cut_of
 from ..parts.own_elements import takes_own_elements
 from ..parts.own_positions import SUBTRACTING, counts, follow, follow_counted, moves
+from ..parts.own_rows import rows_read
 from ..parts.passed_pieces import refuse_unless_passed
 from ..parts.rank_branches import is_added_by_number
 from ..parts.residuals import DIFFERENCES, is_residual
@@ -94,6 +95,8 @@ class FirstCalls:
             judged = judge(session, op, args, kwargs, {id(value): constant_type((), zero=True) for value in zeros})
             if not judged[2].refusals:  # their type is no part of a key
                 key, (operands, values, outcome, blocked) = None, judged
+        if outcome.refusals and op.rule.op == "getitem" and (read := rows_read(outcome, args)) is not outcome:
+            key, outcome = None, read  # which rows are numbered is no part of a key
         beside = scale_lost.beside_ranks(session, operands, outcome)
         joined = scale_lost.axes_joined(session, op.rule, operands, outcome)
         if beside or joined:
