@@ -109,6 +109,17 @@ def test_the_first_reason_to_stop_stays():
     assert collector.result().stopped == Stop(StopReason.SCRIPT_ERROR, "ValueError: boom")
 
 
+def test_a_program_on_a_mesh_of_one_rank_is_told_so():
+    ending = RunResult(unchecked_ops=84, own_mesh="dp=1, tp=1", script="train.py").ending
+    assert ending.code == "SW911"
+    assert ending.facts == ("every axis of its mesh dp=1, tp=1 has one rank, along which nothing can differ",)
+    assert "shardwise check train.py -- --help" in ending.help[0]
+    assert (
+        "shardwise verify train.py --mesh dp=2,tp=1"
+        in RunResult(own_mesh="dp=2, tp=1", script="train.py").ending.help[0]
+    )
+
+
 def test_threads_lose_nothing():
     collector = Collector()
 

@@ -165,15 +165,23 @@ class RunResult:
             return Finding(code, said, place, help=(way, *ways) if way else ways)
         shown = self.coverage.has_modules or self.coverage.unjudged
         if self.checked_ops == 0 and not (self.errors or self.held_back or shown):
+            told = f"no operation with typed operands was run, {self.unchecked_ops} without types"
+            if self.own_mesh and all(axis.endswith("=1") for axis in self.own_mesh.split(", ")):
+                where = f"every axis of its mesh {self.own_mesh} has one rank, along which nothing can differ"
+                return Finding("SW911", told, facts=(where,), help=(self._larger_mesh(),))
             return Finding(
                 "SW911",
-                f"no operation with typed operands was run, {self.unchecked_ops} without types",
+                told,
                 help=(
                     f"{self.command('verify')} compares the numbers and needs no types",
                     f"{self.command('infer')} --write puts types into the source, to have them checked",
                 ),
             )
         return None
+
+    def _larger_mesh(self) -> str:
+        script = self.command("check").partition(" --mesh ")[0]
+        return f"give it more ranks: options of its own go behind --, and {script} -- --help may list them"
 
     @property
     def ends_with_error(self) -> bool:
