@@ -20,6 +20,15 @@ def test_a_code_is_found_by_number_or_name(query):
     assert result.stdout.startswith("# SW112 partial-sum-in-nonlinear-op\n")
 
 
+def test_several_codes_are_so_many_pages():
+    pages = explain("SW112", "402").stdout
+    assert [line for line in pages.splitlines() if line.startswith("# SW")] == [
+        "# SW112 partial-sum-in-nonlinear-op",
+        "# SW402 whole-meets-shard",
+    ]
+    assert "no diagnostic code 'SW999'" in explain("SW112", "SW999").stderr
+
+
 def test_without_a_code_every_code_is_listed():
     result = explain()
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(CODES)

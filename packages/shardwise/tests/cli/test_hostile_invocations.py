@@ -61,6 +61,16 @@ def test_no_option_writes_over_what_another_has_written(project, option):
     assert (project.folder / name).read_text() == before
 
 
+@pytest.mark.parametrize("option", ["--html", "--schedule"])
+@pytest.mark.parametrize(
+    ("file", "why"), [("", "'': cannot be written, because the name is empty"), (".", "is a directory")]
+)
+def test_what_is_no_name_of_a_file_is_told_before_anything_runs(project, option, file, why):
+    result = project.check(project.write("print('run')\n"), option, file)
+    assert why in said(result)
+    assert "run" not in result.stdout
+
+
 @pytest.mark.parametrize("option", ["--html", "--schedule", "--baseline"])
 def test_what_an_option_has_written_it_writes_again(project, option):
     name = project.write(MISTAKE, typed=True)
@@ -170,6 +180,8 @@ def test_closed_streams_change_no_verdict(project, closed):
         (["mesh", f"dp={'9' * 5000}"], "a mesh of 5003 letters is none that was written"),
         (["check", "-m", ""], "'' is no name of a module"),
         (["cost", "-m", "..", "--mesh", "tp=2"], "'..' is no name of a module"),
+        (["check", "x.py", "--ranks", "all", "--timeout", "nan"], "nan is no finite number"),
+        (["verify", "x.py", "--mesh", "dp=2", "--rtol", "inf"], "inf is no finite number"),
         (["check", "x" * 300 + ".py"], "xxx.py does not exist"),
         (["check", "a/" * 3000 + "x.py"], "characters left out"),
     ],

@@ -17,7 +17,7 @@ from .options.configured import ConfiguredCommand, configured, policy_options
 from .options.mesh_option import MeshParam
 from .options.module_option import module_option
 from .options.ranks_option import RanksParam
-from .options.shared_options import color_option, type_options
+from .options.shared_options import FiniteRange, color_option, type_options
 from .runs.asked_check import DEFAULT_WORLD_SIZE, AskedCheck
 from .runs.guard import OWN_PROCESS
 from .runs.shown_run import annotate_option, html_option
@@ -60,7 +60,7 @@ Examples:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     metavar="SECONDS",
     help="With --ranks: give up a rank after so long (default: when it takes ten times as long as the others).",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import sys
 
@@ -11,19 +13,21 @@ import click
 from shardwise.diagnostics.errors import SpmdValueError
 
 WIDEST = 100
+_CODE = re.compile(r"(SW)?\d+", re.IGNORECASE)
 
 EPILOG = """\b
 Examples:
   shardwise explain SW112
+  shardwise explain SW112 SW402
   shardwise explain term-added-per-rank
   shardwise explain bias added on every rank
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("words", nargs=-1, metavar="[CODE | WORDS...]")
+@click.argument("words", nargs=-1, metavar="[CODE... | WORDS...]")
 def explain(words: tuple[str, ...]) -> None:
-    """Explain a diagnostic code (SW112, 112 or its name), find one by what it is about, or list all of them.
+    """Explain diagnostic codes (SW112, 112) or one by its name, find one by what it is about, or list all of them.
 
     A page says what is wrong, shows a program that has the mistake, why it is one, with numbers, and the program
     repaired.
@@ -35,8 +39,10 @@ def explain(words: tuple[str, ...]) -> None:
         return
     terminal = sys.stdout.isatty()
     width = min(shutil.get_terminal_size().columns, WIDEST)
+    page = functools.partial(render, color=terminal and not os.environ.get("NO_COLOR"), width=width)
+    pages = words if all(map(_CODE.fullmatch, words)) else ("-".join(words),)
     try:
-        text = render("-".join(words), color=terminal and not os.environ.get("NO_COLOR"), width=width)
+        text = "\n\n".join(map(page, pages))
     except SpmdValueError as error:
         found = [] if len(words) == 1 and any(letter in words[0] for letter in "-0123456789") else search(words)
         if not found:

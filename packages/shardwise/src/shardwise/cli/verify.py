@@ -15,7 +15,7 @@ from shardwise.diagnostics.result import ExitCode
 from .options.configured import ConfiguredCommand, configured, policy_options
 from .options.mesh_option import MeshParam
 from .options.module_option import module_option
-from .options.shared_options import color_option, timeout_option, type_options
+from .options.shared_options import FiniteRange, color_option, timeout_option, type_options
 from .runs.asked_verify import AskedVerify
 from .runs.guard import OWN_PROCESS
 from .runs.shown_run import html_option
@@ -72,7 +72,7 @@ Examples:
 @click.option("--double", is_flag=True, help="Make float64 the default dtype, so that rounding hides nothing.")
 @click.option(
     "--rtol",
-    type=click.FloatRange(min=0.0),
+    type=FiniteRange(min=0.0),
     metavar="R",
     help="How far values may be apart, relative to the largest of the tensor "
     "(default: 1e-9 for float64, 1e-4 for float32; measured for bfloat16 and float16).",

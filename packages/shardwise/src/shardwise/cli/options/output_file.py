@@ -20,7 +20,11 @@ def require_writable(option: str, file: str | Path | None, begins: bytes) -> Non
     if file is None:
         return
     folder = Path(file).absolute().parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+    if not str(file):
+        file, why = "''", "the name is empty"
+    elif Path(file).is_dir():
+        why = "it is a folder"
+    elif not (folder.is_dir() and os.access(folder, os.W_OK)):
         why = f"{folder} {'is not writable' if folder.is_dir() else 'is no folder'}"
     elif _has_other_content(Path(file), begins):
         why = "it is there, and holds something else"

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 Command = Callable[..., Any]
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; neither ``nan``, which is outside of none, nor ``inf``."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return number
 
 
 def type_options(command: Command) -> Command:
@@ -49,7 +60,7 @@ color_option = click.option(
 timeout_option = click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=1.0),
+    type=FiniteRange(min=1.0),
     default=300.0,
     metavar="SECONDS",
     help="For each of the two runs (default: 300).",
