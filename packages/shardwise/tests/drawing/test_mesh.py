@@ -103,9 +103,17 @@ def test_the_fibers_of_an_axis_are_told_apart_in_words_too():
     assert "#0={0,2} #1={1,3}" in picture.notes[0]
 
 
+def test_a_fiber_of_a_million_ranks_is_told_by_its_ends():
+    (note,) = mesh_picture(row_major({"dp": 1 << 20}), highlight="dp").notes
+    assert "#0={0,1,2,…,1048575}" in note
+    (fiber,) = fibers(row_major({"dp": 1 << 20}), "dp")
+    assert isinstance(fiber, range)
+
+
 def test_a_mesh_that_does_not_count_row_by_row():
     axes = {"tp": Layout(4, 1), "dp": Layout(2, 4)}
-    assert fibers(axes, "dp") == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert list(map(list, fibers(axes, "dp"))) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert fibers({"a": Layout((2, 2), (4, 1)), "b": Layout(2, 2)}, "a") == [[0, 1, 4, 5], [2, 3, 6, 7]]
     assert [cell.lines for cell in tiles_of(mesh_picture(axes).block)][:3] == [("0",), ("4",), ("1",)]
 
 

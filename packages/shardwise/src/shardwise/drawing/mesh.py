@@ -61,27 +61,34 @@ def mesh_picture(
     return Picture(title, description, matrix_of_matrices(dims, cell), tuple(_notes(axes, highlight, node_size)))
 
 
-def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int]]:
+def fibers(axes: Axes, name: str, most: int = MOST_LISTED) -> list[list[int] | range]:
     """The first ``most`` fibers of an axis, each as its ranks in order."""
     sizes = {other: layout.numel() for other, layout in axes.items()}
     others = {other: size for other, size in sizes.items() if other != name}
-    found = []
+    own, found = _places(axes[name]), list[list[int] | range]()
     for number in range(min(most, math.prod(others.values()))):
-        rest, coordinates = number, {}
+        rest, coordinates = number, dict.fromkeys(axes, 0)
         for other, size in reversed(others.items()):
             rest, coordinates[other] = divmod(rest, size)
-        found.append(
-            [
-                rank_at(axes, [at if other == name else coordinates[other] for other in axes])
-                for at in range(sizes[name])
-            ]
-        )
+        first = rank_at(axes, list(coordinates.values()))
+        if isinstance(own, range):
+            found.append(range(first + own.start, first + own.stop, own.step))
+        else:
+            found.append([first + place for place in own])
     return found
 
 
 def fiber_text(layout: Layout) -> str:
     """The ranks of the first fiber of an axis: ``0,1,2,3``, or ``0,1,2,…,63``."""
-    return _listed([offset_at(layout, at) for at in range(layout.numel())])
+    return _listed(_places(layout))
+
+
+def _places(layout: Layout) -> list[int] | range:
+    """The rank offsets of all places of a fiber; of a plain one no list, however many there are."""
+    size, step = layout.numel(), offset_at(layout, 1) if layout.numel() > 1 else 1
+    if len(layout.atoms) <= 1:
+        return range(0, size * step, step)
+    return [offset_at(layout, at) for at in range(size)]
 
 
 def offset_at(layout: Layout, at: int) -> int:
