@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
@@ -158,3 +159,40 @@ def test_gathered_pieces_of_which_the_own_has_a_gradient_are_equal_everywhere(tp
         pieces[dist.get_rank()] = x if own == "its own piece" else x * 2
         joined = torch.cat(pieces)
         assert spmd.get_local_type(joined) == {spmd.normalize_axis("tp"): I if own == "its own piece" else V}
+
+
+def gathered_list(gradient: torch.Tensor) -> torch.Tensor:
+    pieces = [torch.empty_like(gradient) for _ in range(RANKS)]
+    dist.all_gather(pieces, gradient)
+    return torch.stack(pieces)
+
+
+def gathered_tensor(gradient: torch.Tensor) -> torch.Tensor:
+    made = torch.empty(RANKS * 4, 4)
+    dist.all_gather_into_tensor(made, gradient)
+    return made.view(RANKS, 4, 4)
+
+
+def gathered_functionally(gradient: torch.Tensor) -> torch.Tensor:
+    return functional.all_gather_tensor(gradient, 0, dist.group.WORLD).view(RANKS, 4, 4)
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("gather", [gathered_list, gathered_tensor, gathered_functionally])
+@pytest.mark.parametrize("put", [lambda x: x.sum(0), lambda x: x[0], lambda x: x.amax(0)], ids=["sum", "first", "max"])
+def test_the_addends_of_a_gradient_that_are_handed_to_all_are_listed(gather: Any, put: Any, local: bool) -> None:
+    """Whether they are put together to their sum is not followed: nothing is claimed of what a step takes."""
+
+    def on_a_rank() -> list[str]:
+        collector, mesh = Collector(), init_device_mesh("cpu", (RANKS,), mesh_dim_names=("tp",))
+        with spmd.set_current_mesh(mesh), checking(local=local, collect=collector):
+            w = spmd.assert_type(torch.ones(4, 4, requires_grad=True), {"tp": spmd.R})
+            x = spmd.assert_type(torch.ones(2, 4), {"tp": V if local else spmd.S(0)})
+            spmd.reinterpret((x @ w).sum(), "tp", src=V, dst=spmd.P).backward() if local else (x @ w).sum().backward()
+            w.grad = put(gather(w.grad))
+            torch.optim.SGD([w], lr=0.1).step()
+        assert not collector.result().findings
+        return [lost.what for lost in collector.result().lost]
+
+    for lost in InProcessWorld(RANKS).run(on_a_rank):
+        assert any("the addends of a gradient that all_gather" in what for what in lost), lost

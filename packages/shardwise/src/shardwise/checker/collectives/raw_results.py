@@ -12,7 +12,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import cut_along, put_together
 from shardwise.op_rules.transition_types import parts_of
-from shardwise.types.placement import UNKNOWN, PerMeshAxisLocalSpmdType, Placement
+from shardwise.types.placement import UNKNOWN, P, PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.spec import PartitionSpec, partition_spec_get_shard
 from shardwise.types.tensor_type import UNTYPED, Exponent, Ground, TensorType
 
@@ -59,7 +59,11 @@ def _arrived(
     if not row.sent and base.ground is not Ground.ABSENT and (outside or not session.strict):
         return UNTYPED  # a message has its sender's type, which the program may give it
     # Ranks that send their addends to each other receive such: whoever puts them together knows of which sum.
+    addends = any(base.get(one) is P for one in axes)
     of_sums = not row.sent and (axis in session.addends_sent or any(base.is_partial(one) for one in axes))
+    if row.sent and addends and exchange.reducer is None and row.gives == "R" and base.ground is Ground.ABSENT:
+        session.lose(f"the type of the addends of a gradient that {exchange.name} hands to all ranks", user_location())
+        of_sums = True
     place: Placement = UNKNOWN if of_sums else PerMeshAxisLocalSpmdType(row.gives)
     handed_back = row.sent == row.received and bool(row.sent)
     after = {one: base.get(one) if handed_back and base.is_equal(one) else place for one in axes}
