@@ -110,6 +110,8 @@ OTHER_CUTS: list[tuple[str, Any]] = [
     ("every other position", lambda: (torch.arange(0, 8, 2) + rank() * 4)[:, None]),
     ("numbers that are no positions", lambda: (torch.tensor([0, 2, 1, 3]) + rank() * 4)[:, None]),
     ("scaled", lambda: x() * (1 + rank())),
+    ("scaled by a power", lambda: x() * 3 ** rank()),
+    ("scaled by a power of how many", lambda: x() * dist.get_world_size() ** rank()),
     ("clamped", lambda: x().clamp(min=rank())),
     ("compared", lambda: torch.where(x() > rank(), x(), 0)),
     ("rolled", lambda: x().roll(rank(), 0)),

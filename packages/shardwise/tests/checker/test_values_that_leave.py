@@ -313,3 +313,13 @@ def test_which_of_several_numbers_is_the_largest_differs_as_they_do(tp_mesh: Any
         names: dict[str, Any] = {"x": make("R"), "dist": dist, "group": tp_mesh.get_group()}
         exec(code, names)
     assert type_of(names["part"]).is_varying(spmd.normalize_axis("tp"))
+
+
+def test_a_power_of_a_float_by_a_ranks_number_differs_as_that_does(tp_mesh: Any) -> None:
+    code = carrying_numbers(b"rank = dist.get_rank(group)\nnumber = 0.5 ** rank\nx = 0.5 ** x", "program.py")
+    assert code is not None
+    with checking(local=True):
+        names: dict[str, Any] = {"dist": dist, "group": tp_mesh.get_group(), "x": torch.ones(2)}
+        exec(code, names)
+    assert type_of(names["number"]).is_varying(spmd.normalize_axis("tp"))
+    assert torch.equal(names["x"], torch.full((2,), 0.5))

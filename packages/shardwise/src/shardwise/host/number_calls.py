@@ -24,7 +24,7 @@ _BESIDE = "__shardwise_beside__"
 _CALLS = re.compile(rb"\b(int|float|len|range|min|max)\s*\(|\bmath\s*\.|\d\.|\.\d|\d[eE][-+]?\d")
 _MADE = ("int", "float", "len")
 _CHOSEN = ("min", "max")
-_BY_A_FLOAT = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+_BY_A_FLOAT = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 """Operators that a float in front works out."""
 
 

@@ -68,6 +68,20 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
     return method
 
 
+def _power(base: object, power: object) -> object:
+    """By a typed power, as of a rank's number, it is on no scale that anyone knows."""
+    if not isinstance(base, (int, float)) or not isinstance(power, (int, float)):
+        return NotImplemented
+    value = plain(base) ** plain(power)
+    if power.__class__ in TYPED_NUMBERS:
+        type = _combined(base, power, 0).of_unknown_scale()
+    else:
+        finite = isinstance(power, int) or math.isfinite(power)
+        own = type_of(base)
+        type = own.with_scale({axis: _times(own.exponent(axis), power) if finite else None for axis in own.axes})
+    return typed(value, type, _on_all_ranks(operator.pow, base, power))
+
+
 def _repeated(items: object, times: object) -> object:
     """A list as many times as a number says, which knows that it is; of anything else Python's own product."""
     return RepeatedList(items, times) if type(items) is list and isinstance(times, int) else NotImplemented
@@ -153,14 +167,9 @@ class _Typed:
         return (self // other, self % other) if isinstance(other, (int, float)) else NotImplemented
 
     def __pow__(self, power: object, modulo: object = None) -> Any:
-        if not isinstance(power, (int, float)) or modulo is not None:
-            return NotImplemented
-        type = type_of(self)
-        value = plain(self) ** plain(power)
-        finite = isinstance(power, int) or math.isfinite(power)
-        scale = {axis: _times(type.exponent(axis), power) if finite else None for axis in type.axes}
-        by_rank = _on_all_ranks(operator.pow, self, power)
-        return typed(value, type.with_scale(scale), by_rank) if isinstance(value, (int, float)) else value
+        return NotImplemented if modulo is not None else _power(self, power)
+
+    __rpow__: Callable[..., Any] = lambda self, base, modulo=None: NotImplemented if modulo else _power(base, self)
 
     def __pos__(self) -> Any:
         return self

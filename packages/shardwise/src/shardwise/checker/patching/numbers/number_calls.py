@@ -200,6 +200,9 @@ class BesideFloat:
     def __rmod__(self, left: float) -> object:
         return self._number.__rmod__(left)
 
+    def __rpow__(self, left: float) -> object:
+        return self._number.__rpow__(left)
+
 
 def _beside(right: object) -> object:
     return BesideFloat(right) if isinstance(right, (TypedInt, TypedFloat)) else right
