@@ -40,6 +40,10 @@ def test_what_is_no_file_of_a_script_is_named_as_what_it_is(project):
     assert "the script loop.py is a link to loop.py, where no file is" in said(project.check("loop.py"))
     assert "not from standard input: save it" in said(project.check("-"))
     assert "the name of the script is empty" in said(project.check(""))
+    name = project.write("def step(): ...\n")
+    assert f"the script {name}:step does not exist, and {name} does: FILE:FUNCTION is for verify and infer" in said(
+        project.check(f"{name}:step")
+    )
 
 
 def test_a_current_folder_that_is_gone_is_named(project):

@@ -151,6 +151,9 @@ def _why_no_file(path: str) -> str:
 
 def _near(path: str) -> str:
     """``; did you mean train.py?`` where a script of nearly this name lies in the folder."""
+    file, colon, _ = path.partition(".py:")
+    if colon and os.path.isfile(f"{file}.py"):
+        return f", and {file}.py does: FILE:FUNCTION is for verify and infer, with the name of a function"
     folder, name = os.path.split(path)
     try:
         there = [one for one in os.listdir(folder or ".") if os.path.isfile(os.path.join(folder, one))]
