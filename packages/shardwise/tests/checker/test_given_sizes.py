@@ -49,6 +49,7 @@ SHARED: list[tuple[str, Program, Any]] = [
     ("stacked, summed", lambda x, w: torch.stack(len(x.shape) and x.shape[0] * [w[0, 0]]).sum(), P),
     ("stacked in the middle", lambda x, w: torch.stack([w[0]] * x.size(0), 1)[0] * x[:, 0], S(0)),
     ("joined", lambda x, w: torch.cat([w] * x.shape[0]) + x, S(0)),
+    ("joined, by name", lambda x, w: torch.cat(tensors=[w] * x.shape[0], dim=0) + x, S(0)),
     ("joined, two by two", lambda x, w: torch.cat([w, 0.5 * w] * x.shape[0]).sum(), P),
     ("below one another", lambda x, w: torch.vstack([w[0]] * x.shape[0]) + x[:, 0], S(0)),
     ("empty and filled", lambda x, w: torch.empty(x.shape[0], 4).fill_(0.5) * w[0], S(0)),
@@ -144,6 +145,24 @@ def test_what_every_rank_repeats_is_not_copied_for_each_row_of_a_shard(tp_mesh: 
             token.expand(x.shape[0], -1)
         converted = spmd.convert(token, "tp", src=I, dst=R).expand(x.shape[0], -1)
         assert str(spmd.typeof(converted)) == "f32[4@tp, 3]"
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        lambda p, x: p.expand(x.shape[0], 3),
+        lambda p, x: p.repeat(x.shape[0], 1),
+        lambda p, x: torch.stack([p] * x.shape[0]),
+        lambda p, x: torch.empty_like(x).copy_(p),
+    ],
+    ids=["expand", "repeat", "stack", "copy_"],
+)
+def test_nothing_is_pending_and_copied_for_each_row_of_a_shard(tp_mesh: Any, copies: Program) -> None:
+    """Over the ranks there are the rows of all: a sum of as many as one rank has is that of no tensor."""
+    with typecheck(local=False):
+        x, pending = operand("f32[4@tp, 3]"), operand("f32[3] {tp: P}")
+        with pytest.raises(SpmdTypeError, match="SW112"):
+            copies(pending, x)
 
 
 def test_random_numbers_in_the_sizes_of_a_shard_are_each_ranks_own(tp_mesh: Any) -> None:

@@ -113,7 +113,7 @@ def cut_repeated(name: str, outcome: Outcome, args: Arguments, kwargs: Keywords,
     ndim = own + 1 if name == "stack" else max(own, least)
     dim: object = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else 0))
     dim = min(fixed, ndim - 1) if fixed is not None else dim
-    joined = args[0]
+    joined = args[0] if args else kwargs.get("tensors")
     if not isinstance(joined, RepeatedList) or not isinstance(dim, int) or not -ndim <= dim < ndim:
         return outcome
     return _cut(outcome, dict.fromkeys(cuts_of((joined.times,)), dim % ndim - ndim), ndim, operands)
@@ -138,7 +138,13 @@ def _cut(outcome: Outcome, cuts: dict[MeshAxis, int], ndim: int, operands: Seque
     taken: dict[MeshAxis, int] = {}
     refusals: list[AxisRefusal] = []
     for axis, dim in cuts.items():
-        if axis not in type or not type.is_equal(axis) or dim < -len(entries) or entries[dim]:
+        if axis not in type or dim < -len(entries) or entries[dim]:
+            continue
+        if type.is_partial(axis) and type.ground is Ground.ABSENT:
+            refusals.append(AxisRefusal(axis, Refusal("SW112", "nonlinear", (0,))))  # nothing is pending and cut
+            changes[axis] = UNKNOWN
+            continue
+        if not type.is_equal(axis):
             continue
         if type.get(axis) is I:
             outcome = replace(outcome, grad_matters=True)

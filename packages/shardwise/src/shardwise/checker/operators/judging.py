@@ -98,7 +98,7 @@ def _judge(
             template = next((v for name, v in op.arguments(args, kwargs) if name in op.templates), None)
             if isinstance(template, torch.Tensor):
                 outcome = shaped(op.name, outcome, type_of(template), tuple(template.shape), operands)
-        elif op.rule.op in JOINING and args and args[0].__class__ is RepeatedList:
+        elif op.rule.op in JOINING and (args[0] if args else kwargs.get("tensors")).__class__ is RepeatedList:
             outcome = cut_repeated(op.rule.op, outcome, args, kwargs, operands)
         elif op.in_place and op.name in OVERWRITING and args:
             outcome = cut_like_memory(outcome, type_of(args[0]), operands)
