@@ -21,7 +21,8 @@ from shardwise.types.placement import V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
-from ..state.numbers import TYPED_NUMBERS, number_type, plain, typed
+from ..state.number_types import number_type
+from ..state.numbers import TYPED_NUMBERS, plain, typed
 from ..state.session import CheckSession
 
 LIMIT = 4096

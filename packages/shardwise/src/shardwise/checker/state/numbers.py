@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -25,11 +25,10 @@ from shardwise.interop.tensors.tagging import Tag, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import reinterpret
-from shardwise.op_rules.propagation.operand import may_be_count
-from shardwise.op_rules.propagation.scale import known_power
-from shardwise.types.placement import R, V
-from shardwise.types.tensor_type import UNTYPED, Exponent, TensorType
+from shardwise.types.placement import R
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
+from .number_types import like, merged, number_type, raised
 from .session import CheckSession
 
 ByRank = tuple[int | float, ...]
@@ -78,7 +77,7 @@ def _power(base: object, power: object) -> object:
     else:
         finite = isinstance(power, int) or math.isfinite(power)
         own = type_of(base)
-        type = own.with_scale({axis: _times(own.exponent(axis), power) if finite else None for axis in own.axes})
+        type = own.with_scale({axis: raised(own.exponent(axis), power) if finite else None for axis in own.axes})
     return typed(value, type, _on_all_ranks(operator.pow, base, power))
 
 
@@ -354,11 +353,6 @@ def plain(value: object) -> Any:
     return float.__float__(value) if value.__class__ is TypedFloat else value
 
 
-def number_type(axes: Iterable[object], scale: Mapping[object, Exponent]) -> TensorType:
-    """The type of a number that is equal on every rank."""
-    return TensorType.of(dict.fromkeys(axes, R), scale=scale)
-
-
 def joined(values: Iterable[object]) -> TensorType:
     """The type of what is made of all of these numbers, on the current mesh; untyped if none of them is typed."""
     numbers = list(values)
@@ -366,8 +360,8 @@ def joined(values: Iterable[object]) -> TensorType:
     told = [type for type in types if type is not None and type.axes]
     if not told:
         return UNTYPED
-    read = (_like(told[0], value) if type is None else type for type, value in zip(types, numbers, strict=True))
-    return functools.reduce(lambda one, two: _merged(one, two, 0), read)
+    read = (like(told[0], value) if type is None else type for type, value in zip(types, numbers, strict=True))
+    return functools.reduce(lambda one, two: merged(one, two, 0), read)
 
 
 def _combined(left: object, right: object, sign: int) -> TensorType:
@@ -377,7 +371,7 @@ def _combined(left: object, right: object, sign: int) -> TensorType:
         one, two = type_here(left), type_here(right)
     first = one or two
     assert first is not None, "a plain number has no method of ours"
-    return _merged(_like(first, left) if one is None else one, _like(first, right) if two is None else two, sign)
+    return merged(like(first, left) if one is None else one, like(first, right) if two is None else two, sign)
 
 
 def _as_written(type: TensorType, left: object, right: object, sign: int) -> TensorType | None:
@@ -388,31 +382,4 @@ def _as_written(type: TensorType, left: object, right: object, sign: int) -> Ten
     first = one or two
     assert first is not None, "a plain number has no method of ours"
     same = number_type(first.axes, {})
-    return _merged(same if one is None else one, same if two is None else two, sign)
-
-
-def _like(type: TensorType, number: object) -> TensorType:
-    """The type of a plain number: equal on every rank, and if it may be a count, of a scale that nobody knows."""
-    return number_type(type.axes, dict.fromkeys(type.axes, None if may_be_count(number) else 0))
-
-
-@functools.lru_cache(maxsize=4096)
-def _merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
-    if not all(one is two or one.isorthogonal(two) for one in type.axes for two in second.axes):
-        return type if type.varying_axes else second  # no mesh says yet how these axes lie to each other
-    axes = {*type.axes, *second.axes}
-    places = {axis: V if type.is_varying(axis) or second.is_varying(axis) else R for axis in axes}
-    scale: dict[Any, Exponent] = {}
-    for axis in axes:
-        one, two = type.exponent(axis), second.exponent(axis)
-        if one is None or two is None:
-            scale[axis] = None
-        elif sign == 0:
-            scale[axis] = one if one == two else None
-        else:
-            scale[axis] = one + sign * two
-    return TensorType.of(places, scale=scale)
-
-
-def _times(exponent: Exponent, power: float) -> Exponent:
-    return None if exponent is None else known_power(exponent * Fraction(power))
+    return merged(same if one is None else one, same if two is None else two, sign)

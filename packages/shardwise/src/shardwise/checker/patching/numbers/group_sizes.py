@@ -15,7 +15,8 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import axes_inside
 from shardwise.types.tensor_type import Exponent
 
-from ...state.numbers import number_type, plain, typed, untyped_numbers
+from ...state.number_types import number_type
+from ...state.numbers import plain, typed, untyped_numbers
 from ..patches import Patches, Plugin, Wrappers, checking_session
 
 

@@ -27,6 +27,7 @@ from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
 from ...operators.value_reads import has_number, number_of
+from ...state.number_types import number_type
 from ...state.numbers import (
     TYPED_NUMBERS,
     ByRank,
@@ -36,7 +37,6 @@ from ...state.numbers import (
     differs,
     known_by_rank,
     lost_by,
-    number_type,
     plain,
     typed,
     written_of,
