@@ -76,7 +76,7 @@ class _Comparison:
         self.counts = [_counts(run) for run in (*ranks, alone)]
         self.axes: dict[Any, str] = {axis: name for run in ranks for axis, name in run.axes.items()}
         self.axes |= {axis: name for name, axis in Grid.of(mesh or {}).axes.items() if axis.size() > 1}
-        dtypes = {dtype for run in (*ranks, alone) for dtype in run.dtypes}
+        dtypes = {dtype for run in (*ranks, alone) for dtype in run.rounded_to}
         self.tolerance = Tolerance(alone, dtypes, rtol, spread)
         self.layouts = KnownLayouts()
         self.observed = (

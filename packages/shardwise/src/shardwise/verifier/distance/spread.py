@@ -40,15 +40,18 @@ def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: Veri
 
     In single precision that may be so where everything that disagrees does so by little, or something by no more than
     roundings of the run's largest number: a loss that is zero in theory (of a policy that has not moved yet, with
-    normalised advantages) has no size of its own.
+    normalised advantages) has no size of its own. Nor has a number that is read: of ``(plus - minus) / (2 * eps)``
+    nothing may be left but roundings, and those divided by little.
 
     ``runs``  those on the mesh, and last that on one rank.
     """
     if options.rtol is not None or not numbers.disagreements:
         return None
-    dtypes = {dtype for run in runs for dtype in run.dtypes if dtype.is_floating_point}
+    dtypes = {dtype for run in runs for dtype in run.rounded_to if dtype.is_floating_point}
     coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     if coarsest is None or is_low(coarsest):
+        return coarsest
+    if all(one.key.kind == "read" for one in numbers.disagreements):
         return coarsest
     sizes = [(one.difference.largest, one.difference.scale) for one in numbers.disagreements if one.difference]
     records = (entry.value for entry in runs[-1].entries if isinstance(entry, Record) and entry.value is not None)

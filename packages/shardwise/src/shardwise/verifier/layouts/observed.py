@@ -235,8 +235,9 @@ class ObservedComparison:
         if wrong is None or number.numel() != 1 or whole.numel() != 1 or not whole:
             return wrong or "equal"
         factor = size_nearest(float(number) / float(whole), self._values.names)
-        scaled = number / factor
-        return "equal" if self._values.against(key, first, pieces, scaled, there) is None else wrong
+        said = "" if factor == 1 else f", divided by {factor:g}" if factor > 1 else f", times {1 / factor:g}"
+        scaled = replace(first, claim=first.claim + said)
+        return self._values.against(key, scaled, pieces, number / factor, there) or "equal"
 
     def _of_clipping(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record) -> Verdict:
         """Do both runs clip by the same factor? If not, their gradients had another scale, which shows nowhere else,

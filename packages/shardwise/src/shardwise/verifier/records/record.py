@@ -79,6 +79,12 @@ class RankRun:
     drawn_together: int = 0
     data: list[Record] = field(default_factory=list)
 
+    @property
+    def rounded_to(self) -> set[torch.dtype]:
+        """Dtypes of what has a gradient, or of what is recorded where nothing has one."""
+        values = (entry.value for entry in self.entries if isinstance(entry, Record) and entry.value is not None)
+        return self.dtypes or {value.dtype for value in values if value.is_floating_point()}
+
 
 def initial_parameters(run: RankRun) -> dict[str, torch.Tensor]:
     """The values of a run's parameters before the first step, by name."""
