@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from shardwise.interop.running.recording import Key
+from shardwise.verifier.runs.made_tensors import note_made
 from shardwise.verifier.runs.used_data import UsedData
 
 X = torch.arange(8.0)
@@ -28,6 +29,14 @@ def test_operands_lists_and_parts_are_recorded_and_nothing_else():
     used.result(torch.Tensor.__getitem__, X[:4])
     used.result(torch.exp, X)
     assert names(used) == ["mul 0", "cat 0", "cat 0", "mul_ 1", "getitem result"]
+
+
+def test_what_is_made_of_parameters_is_no_data():
+    used, shard = UsedData(0, {}), torch.ones(8)
+    note_made([shard])
+    used.operands(torch.mul, (shard, 2.0))
+    used.result(torch.narrow, shard)
+    assert not names(used)
 
 
 def test_a_rank_gets_its_own_piece_under_the_number_of_the_record():

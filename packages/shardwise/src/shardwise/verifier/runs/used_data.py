@@ -19,6 +19,8 @@ from shardwise.interop.torch_compat import no_torch_function
 from shardwise.oracle.simulated_ranks.replay import collective_named
 from shardwise.types.tensor_type import UNTYPED
 
+from .made_tensors import is_made
+
 CUTS = {"__getitem__", "narrow", "select", "index_select", "take_along_dim", "gather"}
 """What gives a part of its operand; the pieces of those that give several are seen where they are used."""
 LARGEST = 1 << 20
@@ -70,11 +72,13 @@ def _flat(args: Sequence[object]) -> list[object]:
 
 
 def _is_data(x: object) -> TypeGuard[torch.Tensor]:
+    """Not what is made of parameters: a wrapper that shards them cuts the same piece on every rank, and pads it."""
     return (
         isinstance(x, torch.Tensor)
         and not isinstance(x, torch.nn.Parameter)
         and not is_dtensor(x)
         and not x.requires_grad
+        and not is_made(x)
         and x.ndim > 0
         and 0 < x.numel() <= LARGEST
         and has_values(x)

@@ -234,9 +234,9 @@ class _Watch(TorchFunctionMode):
             args = self.used.operands(func, args)
         self.sums.before(func, args)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
+        self._note_computed((*args, *kwargs.values()), result)
         if self.used is not None:
             result = self.used.result(func, result)
-        self._note_computed((*args, *kwargs.values()), result)
         self.sums.after(func, args, kwargs, result)
         factor = clip_factor(func, args, kwargs, result, (one for _, one, *_ in self.steps.remembered.values()))
         if factor is not None:
