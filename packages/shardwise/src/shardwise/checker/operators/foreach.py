@@ -128,7 +128,7 @@ class _Repeated:
             return known
         # What has no tag gets one.
         return known and all(
-            tag_of(args[0]) is not None and not outcome.results and leaves(args[0], outcome.type)
+            tag_of(args[0]) is not None and not outcome.results and leaves(args[0], outcome.type, self.op.name)
             for (args, _), outcome in both
         )
 

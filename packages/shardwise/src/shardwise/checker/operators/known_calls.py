@@ -264,7 +264,7 @@ class KnownWrites:
             return False
         if self.overwrites and outcome.type.ground is Ground.ZERO and type_of(args[0]).ground is Ground.ABSENT:
             return False  # whether it is all zeros from here on depends on what else is in its memory
-        return leaves(args[0], outcome.type)
+        return leaves(args[0], outcome.type, self.op.name)
 
     def remember(self, key: Key, checked: int, unchecked: int) -> None:
         """The call of this key, which keeps all types, counts as so many checked and unchecked ones."""
@@ -273,9 +273,9 @@ class KnownWrites:
         self._counts[key] = checked, unchecked
 
 
-def leaves(destination: torch.Tensor, result: TensorType) -> bool:
-    """True if a write of ``result`` leaves the type of ``destination`` as it is."""
+def leaves(destination: torch.Tensor, result: TensorType, op: str) -> bool:
+    """True if a write of ``result`` by ``op`` leaves the type of ``destination`` as it is."""
     before = type_of(destination)
-    after, conflicts = merge(before, result, requires_grad=destination.requires_grad)
+    after, conflicts = merge(before, result, destination, op)
     known = without_what_is_not_known(after, result) is after
     return after is before and known and not conflicts and after is not UNKNOWN_TYPE

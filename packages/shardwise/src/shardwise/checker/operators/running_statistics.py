@@ -51,7 +51,7 @@ def with_statistics(op: Op) -> Handler:
             origin = Origin(user_site(), f"updated by {op.name} here")
             # Weight and bias have no part in the statistics.
             written = _of_channels(batch if batch.axes else made, made)
-            if all(leaves(buffer, written) for buffer in buffers):
+            if all(leaves(buffer, written, op.name) for buffer in buffers):
                 steady.add(types)
             write(settle(session, op.name, buffers, written, ()), origin)
         return result

@@ -43,6 +43,9 @@ from .gradient_writes import OVERWRITING, gathers_gradients, overwritten, summed
 from .local_norm import scaled_by_local_norm
 from .shared_memory import check_own_part, is_parameter, note_written_over
 
+_OF_EVERY_ELEMENT = (*OVERWRITING, "add_", "sub_", "mul_", "div_")
+"""After these a constant is on the scale of what they give, as in ``count += len(rows)``."""
+
 
 def settle(
     session: CheckSession,
@@ -72,7 +75,7 @@ def settle(
                 settled.append((tensor, whole))
                 continue
             result = on_axes_of(before, result)
-            after, conflicts = merge(before, result, requires_grad=tensor.requires_grad)
+            after, conflicts = merge(before, result, tensor, op)
             for axis in conflicts:
                 count = 0 if session.collector is None else session.collector.count
                 _refuse(session, op, tensor, before, result, axis, operands)
@@ -168,8 +171,9 @@ def is_part(tensor: torch.Tensor) -> bool:
     return base is not None and tensor.numel() < base.numel()
 
 
-def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tuple[TensorType, list[object]]:
-    """The destination's type after a write of ``result``, and the axes on which the two contradict each other."""
+def merge(before: TensorType, result: TensorType, tensor: torch.Tensor, op: str) -> tuple[TensorType, list[object]]:
+    """The type of ``tensor`` after ``op`` has written ``result``, and the axes on which the two contradict."""
+    requires_grad = tensor.requires_grad
     if result.ground is Ground.UNKNOWN:
         return (result if before.ground is not Ground.ABSENT and not requires_grad else before), []
     if result.ground.is_constant:
@@ -181,6 +185,8 @@ def merge(before: TensorType, result: TensorType, *, requires_grad: bool) -> tup
         zeros = before.ground is Ground.ZERO and result.ground is Ground.ZERO
         if before.ground.is_constant and not (conflicts or zeros or requires_grad):
             before = before.with_ground(Ground.CONSTANT)  # it may be only a part that was written
+            if op in _OF_EVERY_ELEMENT and (before.scale or result.scale) and not is_part(tensor):
+                before = before.rescaled({axis: result.exponent(axis) for axis in before.axes if axis in result})
         return before, conflicts
     if not result.axes:
         # Nothing is known of what is written: a constant is none any more, nor is memory empty.
