@@ -51,6 +51,12 @@ class MicroBatches:
         self.regrouped |= found and key.kind == "input"
         return found
 
+    def shared_out(self, key: Key, there: Key) -> bool:
+        """Has a rank fewer calls of a module than one rank, as where ranks share out the members of a population?"""
+        *ranks, alone = self._runs
+        own = [count for run in ranks if (count := sum(other.source == key.source for other in run))]
+        return min(own, default=0) < sum(other.source == there.source for other in alone)
+
     def mispaired(self, key: Key) -> bool:
         """Do the ranks have the samples of an input, but beside other samples of the first input than on one rank?"""
         first = self._first_input(key)

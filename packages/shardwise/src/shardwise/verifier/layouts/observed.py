@@ -38,6 +38,7 @@ from .shared_data import overlapping_pieces, repeated_piece
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read", "clip")
 """Kinds of records whose layout is observed where nobody has said it."""
 
+SHARED_OUT = "a rank has fewer of them than one rank, so there is no telling which"
 NEAR = 0.25
 """What is so near to a module's output on one rank, relative to its largest element, is that output, or is wrong."""
 
@@ -184,8 +185,7 @@ class ObservedComparison:
             found = key.kind in ("input", "loss") and self._micro_batches.explain(key)
             found = found or (key.kind == "input" and self._listed.explain(key))
             return "equal" if found else NotCompared(key, first.claim, "the run on one rank does not have it")
-        expected = there.value
-        axes = self._axes_of(pieces)
+        expected, axes = there.value, self._axes_of(pieces)
         if key.kind == "read":
             return self._of_read(key, first, pieces, there)
         if key.kind == "clip":
@@ -208,6 +208,8 @@ class ObservedComparison:
             return self._wrongly_cut(key, first, pieces) or NotCompared(key, first.claim, reason)
         if (key.name, key.nth) in self._unexplained_inputs:
             return NotCompared(key, first.claim, "no layout explains the ranks' inputs")
+        if key.kind == "evaluation" and self._micro_batches.shared_out(key, there.key):
+            return NotCompared(key, first.claim, SHARED_OUT)
         if key.kind == "evaluation" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "the ranks see other samples together than one rank")
         if key.kind == "evaluation" and fits(pieces, axes, expected):
@@ -236,8 +238,8 @@ class ObservedComparison:
             return wrong or "equal"
         factor = size_nearest(float(number) / float(whole), self._values.names)
         said = "" if factor == 1 else f", divided by {factor:g}" if factor > 1 else f", times {1 / factor:g}"
-        scaled = replace(first, claim=first.claim + said)
-        return self._values.against(key, scaled, pieces, number / factor, there) or "equal"
+        first = replace(first, claim=first.claim + said)
+        return self._values.against(key, first, pieces, number / factor, there) or "equal"
 
     def _of_clipping(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], there: Record) -> Verdict:
         """Do both runs clip by the same factor? If not, their gradients had another scale, which shows nowhere else,
@@ -302,6 +304,8 @@ class ObservedComparison:
                 continue  # tokens may be dealt out, or calls counted, otherwise, which is nothing wrong
             compared = True
             if not self._lies(key, own, there):
+                if self._micro_batches.shared_out(key, there.key):
+                    return NotCompared(key, first.claim, SHARED_OUT)
                 wrong = self._near(key, first, own, there) or self._in_no_layout(key, first, own, there)
                 return replace(wrong, hint=wrong.hint or hint_for_module(name))
         return "equal" if compared else NotCompared(key, first.claim, "the run on one rank does not have it")
