@@ -103,4 +103,13 @@ BUGS = [
         "            pass\n",
         GRADIENT,
     ),
+    Bug("unet_halo", "gradients from below are dropped", "        dx[:, :, -1:] += below\n", "", GRADIENT),
+    Bug(
+        "unet_halo",
+        "statistics are the band's",
+        "stats = all_reduce(stats) / (g.shape[-1] * dist.get_world_size())",
+        "stats = stats / g.shape[-1]",
+        "loss",
+    ),
+    Bug("unet_halo", "a mean over the band, summed", "/ target.numel()", "/ target[:, :, band].numel()", GRADIENT),
 ]

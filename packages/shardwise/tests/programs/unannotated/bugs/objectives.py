@@ -191,4 +191,32 @@ BUGS = [
         "        return grad",
         "gradient of ",
     ),
+    Bug(
+        "siglip_ring",
+        "texts of other ranks count as pairs",
+        "same=False",
+        "same=True",
+        "loss",
+    ),
+    Bug(
+        "siglip_ring",
+        "texts go round without gradients",
+        "text = NeighbourExchange.apply(text, right, left)",
+        "text = NeighbourExchange.apply(text.detach(), right, left)",
+        GRADIENT,
+    ),
+    Bug(
+        "evolution_strategies",
+        "steps of the members are not summed",
+        "        dist.all_reduce(step)\n",
+        "",
+        GRADIENT,
+    ),
+    Bug(
+        "evolution_strategies",
+        "members are ranked by one rank's scores",
+        "        dist.all_reduce(scores)\n",
+        "",
+        GRADIENT,
+    ),
 ]
