@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ def test_other_memory_has_its_own_type(tp_mesh: Any) -> None:
         assert place(x) == "P"
     result = result_of(lambda: torch.relu(make("R").set_(make("P").untyped_storage(), 0, (4, 4), (4, 1))))
     assert [lost.what for lost in result.lost] == ["the type of a tensor that was given other memory by set_"]
+
+
+def test_what_a_file_has_is_told_as_such(tp_mesh: Any, tmp_path: Path) -> None:
+    torch.save(torch.ones(4), tmp_path / "weights.pt")
+    result = result_of(lambda: make("R").copy_(torch.load(tmp_path / "weights.pt")))
+    said = "the type of a tensor that is read of a file or a message, as by torch.load"
+    assert [lost.what for lost in result.lost] == [said]
 
 
 @pytest.mark.parametrize("letter", "RIVP")

@@ -262,6 +262,11 @@ def test_what_agrees_passes(ranks, name):
     assert (found, report["stopped"]) == ([], None), report
 
 
+def test_a_value_that_comes_with_the_handle_is_no_call_of_the_program(ranks):
+    report = ranks("sums = torch.ones(2)\nwork = dist.all_reduce(sums, async_op=True)\nwork.wait()\n")[1]
+    assert report["lost"] == []
+
+
 def test_ddp_agrees(project):
     """By a command of its own: autograd's threads in this process would not survive the fork of the ranks."""
     project.write(START + "nn.parallel.DistributedDataParallel(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()\n")

@@ -6,11 +6,13 @@ are only computed with, and the fake backend's answer will do.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from shardwise.interop.running.session import current, paused
 from shardwise.interop.tensors.parcels import packed
 from shardwise.interop.torch_compat import is_fake, no_torch_function
 
@@ -56,8 +58,10 @@ def parcel(sent: Pieces | None) -> bytes | None:
 
 
 def opened(parcel: bytes, member: int) -> list[torch.Tensor]:
-    """The flat tensors that are meant for ``member``."""
-    pieces = pickle.loads(parcel)
+    """The flat tensors that are meant for ``member``. What they are made of is none of the program's calls."""
+    session = current()
+    with contextlib.nullcontext() if session is None else paused(session):
+        pieces = pickle.loads(parcel)
     return list(pieces[member if len(pieces) > 1 else 0])
 
 

@@ -92,13 +92,15 @@ def assign_data(copying: Handler) -> Handler:
 
 def set_memory(session: CheckSession, func: TorchFunction, args: Sequence[object], kwargs: Keywords) -> object:
     """``x.set_(y)``: another name for the memory of ``y``; of a bare storage nobody knows the type."""
+    is_new = isinstance(args[0], torch.Tensor) and not args[0].numel()
     result = func(*args, **kwargs)
     target, source = args[0], args[1] if len(args) > 1 else kwargs.get("source")
     if isinstance(source, torch.Tensor) and (tag := tag_of(source)) is not None:
         session.checked += 1
         alias(target, source, type_of(source), tag.origin)
     elif type_of(target) is not UNTYPED:
-        session.lose("the type of a tensor that was given other memory by set_", user_location())
+        of = "is read of a file or a message, as by torch.load" if is_new else "was given other memory by set_"
+        session.lose(f"the type of a tensor that {of}", user_location())
         set_tag(target, Tag(UNKNOWN_TYPE))
     return result
 
