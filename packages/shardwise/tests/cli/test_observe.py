@@ -482,3 +482,11 @@ def test_findings_call_groups_and_meshes_as_the_program_does(project):
     """
     said = project.check_source(nameless, "--world-size", "2", typed=False).stdout
     assert "dist.all_reduce(p.grad, group=dist.group.WORLD) before it" in said, said
+
+
+@pytest.mark.parametrize("targets", ["torch.arange(32.0)[:, None]", "torch.zeros(32, 1)", "torch.eye(32)[:, :1]"])
+def test_a_batch_of_constants_is_dealt_out_like_any_other(project, targets):
+    """Labels of a data set may be made of nothing but numbers: a rank has those of its own samples."""
+    source = DDP.replace("torch.randn(32, 1)", targets).replace("ddp(inputs)", "ddp(inputs * (1 + targets.cos()))")
+    report = reported(project, source, "--global")
+    assert (report["verdict"], report["findings"], report["lost"]) == ("clean", [], [])

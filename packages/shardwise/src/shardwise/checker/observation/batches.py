@@ -39,7 +39,7 @@ def wrap_iter(find: Callable[[], CheckSession | None], plain: Callable[[DataLoad
         axis = None if session is None or not session.observe else _axis_of(self)
         if session is None or axis is None or not (session.local or _cuts_dim_0(self)):
             return batches
-        return _Typed(batches, axis, session.local)
+        return _Typed(batches, axis, session.local, stacked=_cuts_dim_0(self))
 
     return __iter__
 
@@ -49,10 +49,13 @@ class _Batches(Iterator[object], Sized, Protocol):
 
 
 class _Typed:
-    """The iterator of a ``DataLoader``, with a type on every tensor of a batch."""
+    """The iterator of a ``DataLoader``, with a type on every tensor of a batch.
 
-    def __init__(self, batches: _Batches, axis: MeshAxis, local: bool) -> None:
-        self._batches, self._axis, self._local = batches, axis, local
+    ``stacked``  batches are new memory, of one sample each row: also of numbers and other constants of the program.
+    """
+
+    def __init__(self, batches: _Batches, axis: MeshAxis, local: bool, *, stacked: bool) -> None:
+        self._batches, self._axis, self._local, self._stacked = batches, axis, local, stacked
 
     def __iter__(self) -> _Typed:
         return self
@@ -61,11 +64,14 @@ class _Typed:
         batch = next(self._batches)
         origin = Origin(user_site(), "dealt out by DistributedSampler")
         for leaf in tree_leaves(batch):
-            if isinstance(leaf, torch.Tensor) and leaf.ndim and tag_of(leaf) is None:
+            if isinstance(leaf, torch.Tensor) and leaf.ndim and self._says_nothing(leaf):
                 entries = (self._axis, *[None] * (leaf.ndim - 1))
                 spec = None if self._local else PartitionSpec(*entries)
                 set_tag(leaf, Tag(TensorType.of({self._axis: V}, spec), origin))
         return batch
+
+    def _says_nothing(self, leaf: torch.Tensor) -> bool:
+        return tag_of(leaf) is None or (self._stacked and type_of(leaf).ground.is_constant)
 
     def __len__(self) -> int:
         return len(self._batches)
