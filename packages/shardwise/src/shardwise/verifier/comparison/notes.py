@@ -22,6 +22,7 @@ from ..distance.hints import size_named
 from ..distance.numbers import GRADIENTS, Against, Numbers, ValueDisagreement
 from ..records.batches import is_shared, orders_apart
 from ..records.record import RankRun, initial_parameters
+from .drifted_buffers import drifted_buffers
 from .own_counts import own_counts_note
 from .step_settings import settings_note
 
@@ -33,7 +34,8 @@ _SAME_UPDATE = 0.05
 def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
     """``numbers`` with what two runs say beside them, and where something is wrong, with what may be why."""
     notes = [*numbers.notes, *ranks[0].narrow_sums, *_untrained(ranks, alone)]
-    numbers = replace(numbers, questions=(*numbers.questions, *_same_data(ranks, alone)))
+    drifted = () if numbers.disagreements else drifted_buffers(ranks, alone)
+    numbers = replace(numbers, questions=(*numbers.questions, *_same_data(ranks, alone), *drifted))
     lead = numbers.lead
     if lead is None:
         return replace(numbers, notes=tuple(notes))

@@ -31,6 +31,18 @@ class Crash:
     at_s: float
 
 
+@dataclass(frozen=True)
+class BufferEnds:
+    """What a buffer of a module held before the first step, and at the end.
+
+    ``weights``  digests of parameters beside it, by which its module is known on other ranks.
+    """
+
+    before: torch.Tensor
+    after: torch.Tensor
+    weights: frozenset[bytes]
+
+
 @dataclass
 class RankRun:
     """What came of the program on one rank.
@@ -55,6 +67,7 @@ class RankRun:
     ``tf32``      products of float32 are rounded to TF32 where the program's device can.
     ``spread``    how far rounding moves the records, where that was measured with them.
     ``data_parallel``  a module is wrapped so that several ranks share out the data.
+    ``buffers``       small ones of modules that train which have changed, by name.
     """
 
     entries: list[Record | Draw] = field(default_factory=list)
@@ -78,6 +91,7 @@ class RankRun:
     draws: Draws = field(default_factory=dict)
     drawn_together: int = 0
     data: list[Record] = field(default_factory=list)
+    buffers: dict[str, BufferEnds] = field(default_factory=dict)
 
     @property
     def rounded_to(self) -> set[torch.dtype]:

@@ -13,6 +13,7 @@ from ..records.draws import KeptDraws
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from .given_draws import GivenDraws
+from .kept_buffers import KeptBuffers
 from .loading import Loading
 from .random_draws import RandomDraws
 from .used_data import UsedData
@@ -33,6 +34,7 @@ class Listeners:
         self._kept = KeptDraws(options.kept_bytes or math.inf) if keeps and several else None
         pieces = changed.pieces if changed is not None and several else {}
         self._used = UsedData(rank, pieces) if options.data else None
+        self._buffers = None if options.layouts else KeptBuffers()
         self._sites = None if entry is None or options.project is None else SiteRecorder(options.project, entry)
 
     def listening(self, recorder: Recorder) -> AbstractContextManager[None]:
@@ -47,6 +49,7 @@ class Listeners:
             changed=self._options.changed,
             used=self._used,
             draws=RandomDraws(recorder, self._kept, self._given),
+            buffers=self._buffers,
         )
 
     def tell(self, came: RankRun) -> None:
@@ -60,3 +63,5 @@ class Listeners:
             came.drawn_together = self._given.count
         if self._used is not None:
             came.data = self._used.records
+        if self._buffers is not None:
+            came.buffers = self._buffers.ends()

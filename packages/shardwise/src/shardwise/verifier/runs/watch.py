@@ -40,6 +40,7 @@ from ..records.intervention import Intervention
 from ..records.naming import Names
 from .clip_factors import clip_factor
 from .feeding import Feeding
+from .kept_buffers import KeptBuffers
 from .made_tensors import is_made, note_made
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, Redrawing, is_random
@@ -65,6 +66,7 @@ def watching(
     changed: Intervention | None = None,
     used: UsedData | None = None,
     draws: RandomDraws | None = None,
+    buffers: KeptBuffers | None = None,
 ) -> Iterator[None]:
     """Everything worth comparing that happens inside the ``with`` block goes to ``recorder``; for inside a check.
 
@@ -76,13 +78,14 @@ def watching(
     ``changed``  what is done to the run.
     ``used``     is told what operations are given.
     ``draws``    is told what may draw random numbers.
+    ``buffers``  is told of outermost modules that train.
     """
     names = Names()
     perturbation = Perturbation.of(changed)
     feeding = Feeding(changed) if changed is not None and changed.fed else None
     weights = changed.weights if alone and changed is not None else {}
     steps = OptimizerSteps(recorder, names, layouts, sites, perturbation, weights)
-    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps)):
+    with names.watching(), heard_by(recorder), telling_calls(functools.partial(_inputs, names, steps, buffers)):
         handles: tuple[RemovableHandle, ...] = (
             register_optimizer_step_pre_hook(steps.before),
             register_optimizer_step_post_hook(steps.after),
@@ -105,13 +108,21 @@ def watching(
             steps.at_the_end()
 
 
-def _inputs(names: Names, steps: OptimizerSteps, module: torch.nn.Module, args: Mapping[str, object]) -> None:
+def _inputs(
+    names: Names,
+    steps: OptimizerSteps,
+    buffers: KeptBuffers | None,
+    module: torch.nn.Module,
+    args: Mapping[str, object],
+) -> None:
     """What an outermost module is called with, where nobody has typed it: do both runs see the same data?"""
     if not names.is_outermost(module):
         return
     names.meet(module)
     if torch.is_grad_enabled() or not any(parameter.requires_grad for parameter in module.parameters()):
         steps.remember(module)
+        if buffers is not None:
+            buffers.keep(module)
     if steps.sites is not None:
         absent = (at for at, given in args.items() if not isinstance(given, (torch.Tensor, Mapping, list, tuple)))
         steps.sites.sites.absent.update(f"{at} of {_called(module)}" for at in absent)
