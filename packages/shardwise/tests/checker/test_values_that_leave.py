@@ -323,3 +323,8 @@ def test_a_power_of_a_float_by_a_ranks_number_differs_as_that_does(tp_mesh: Any)
         exec(code, names)
     assert type_of(names["number"]).is_varying(spmd.normalize_axis("tp"))
     assert torch.equal(names["x"], torch.full((2,), 0.5))
+
+
+def test_a_power_by_a_number_that_all_ranks_have_is_a_plain_number(tp_mesh: Any) -> None:
+    with checking(local=True):
+        assert type(0.9 ** dist.get_world_size(tp_mesh.get_group())) is float

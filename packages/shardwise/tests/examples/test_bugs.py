@@ -46,8 +46,8 @@ UNCHANGED = [
 @pytest.mark.processes
 def test_programs_without_a_bug_are_right_and_accepted(rows):
     unchanged = {name: row.problems for name, row in rows.items() if name in UNCHANGED}
+    assert unchanged
     assert unchanged == dict.fromkeys(unchanged, ())
-    assert "unchanged program" in unchanged
 
 
 @pytest.mark.processes

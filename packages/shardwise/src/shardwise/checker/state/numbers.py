@@ -68,12 +68,14 @@ def _binary(name: str, sign: int, *, reflected: bool = False) -> Callable[[Any, 
 
 
 def _power(base: object, power: object) -> object:
-    """By a typed power, as of a rank's number, it is on no scale that anyone knows."""
+    """By a power that varies, as a rank's number does, it is on no scale that anyone knows."""
     if not isinstance(base, (int, float)) or not isinstance(power, (int, float)):
         return NotImplemented
     value = plain(base) ** plain(power)
-    if power.__class__ in TYPED_NUMBERS:
+    if power.__class__ in TYPED_NUMBERS and type_of(power).varying_axes:
         type = _combined(base, power, 0).of_unknown_scale()
+    elif base.__class__ not in TYPED_NUMBERS:
+        return value  # of a step's number, say: the same on all ranks
     else:
         finite = isinstance(power, int) or math.isfinite(power)
         own = type_of(base)
