@@ -40,7 +40,6 @@ FINDINGS: dict[str, list[tuple[str, str]]] = {
     "context_parallel": [NUMBER],
     "ddp_wrapper": [STATISTICS],
     "differentiable_raw_functions": [FUNCTION],
-    "descent_by_hand": [OWN_ROWS],
     "diffusion_transformer": [OPEN, FUSED, GUIDED],
     "dlrm": [OPEN],
     "dtensor_layers": [OPEN, SLICED],
