@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 import shardwise as spmd
 from shardwise import I, P, R, S
@@ -183,3 +184,14 @@ def test_pieces_that_a_stream_makes_alike_are_no_pieces_of_one_tensor(
         assert str(spmd.typeof(drawn)) == "f32[2, 4] {tp: R}"
         with refused("SW130"):
             spmd.assert_type(drawn, {"tp": S(0)})
+
+
+def test_a_list_that_a_size_repeats_is_a_list_for_everybody_else(tp_mesh: Any) -> None:
+    with typecheck(local=False):
+        x = operand("f32[8@tp, 2]")
+        rows = [torch.ones(2)] * x.shape[0]
+        assert isinstance(rows, list)
+        assert len(tree_leaves({"rows": rows})) == len(rows)
+        assert type(tree_map(torch.neg, rows)) is list
+        assert type(rows)(one for one in rows).__class__ is list
+        assert type([0] * dist.get_world_size(tp_mesh.get_group())) is list

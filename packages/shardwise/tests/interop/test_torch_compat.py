@@ -534,7 +534,7 @@ def test_a_registered_container_is_looked_into_and_comes_back_as_a_plain_tuple()
         pass
 
     assert torch_compat.tree_leaves(Pieces((1, 2)))[0] == (1, 2)
-    torch_compat.register_container(Pieces)
-    torch_compat.register_container(Pieces)
+    torch_compat.register_container(Pieces, tuple)
+    torch_compat.register_container(Pieces, tuple)
     assert torch_compat.tree_leaves(Pieces((1, 2))) == [1, 2]
     assert type(torch_compat.tree_map(str, Pieces((1, 2)))) is tuple

@@ -22,6 +22,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.interop.running.session import current
 from shardwise.interop.tensors.tagging import Tag, type_of
+from shardwise.interop.torch_compat import register_container
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import reinterpret
@@ -83,9 +84,14 @@ def _power(base: object, power: object) -> object:
     return typed(value, type, _on_all_ranks(operator.pow, base, power))
 
 
-def _repeated(items: object, times: object) -> object:
-    """A list as many times as a number says, which knows that it is; of anything else Python's own product."""
-    return RepeatedList(items, times) if type(items) is list and isinstance(times, int) else NotImplemented
+def _repeated(items: object, times: Any) -> object:
+    """A list as many times as a shard is long, which knows that it is; of anything else Python's own product."""
+    if type(items) is not list or not isinstance(times, int) or not shared_along(times):
+        return NotImplemented
+    made: RepeatedList = list.__new__(RepeatedList)
+    made.extend(items * plain(times))
+    made.times = times
+    return made
 
 
 def _unary(apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -211,14 +217,21 @@ class TypedFloat(_Typed, float):
 
 
 class RepeatedList(list[Any]):
-    """``[row] * x.shape[0]``: a list whose items are there as often as ``times``, a number with a type, says."""
+    """``[row] * x.shape[0]``: a list whose items are there as often as ``times``, a number with a type, says.
 
-    def __init__(self, items: list[object], times: int) -> None:
-        super().__init__(items * plain(times))
-        self.times = times
+    Called, as ``type(value)(items)`` in libraries does, it makes a plain list.
+    """
+
+    times: int
+
+    def __new__(cls, items: Iterable[object] = ()) -> list[object]:  # type: ignore[misc]
+        return list(items)
 
     def __reduce__(self) -> tuple[object, ...]:
         return list, (list(self),)
+
+
+register_container(RepeatedList, list)
 
 
 TYPED_NUMBERS: frozenset[type] = frozenset({TypedInt, TypedFloat})

@@ -64,8 +64,8 @@ def tree_structure(value: object) -> object:
     tier=2,
 )
 @functools.cache
-def register_container(cls: type) -> None:
-    """Nested containers may hold a ``cls``, a tuple that comes back as a plain one."""
+def register_container(cls: type, plain: type[tuple[object, ...] | list[object]]) -> None:
+    """Nested containers may hold a ``cls``, a tuple or list that comes back as a ``plain`` one."""
     from torch.utils import _pytree
 
-    _pytree.register_pytree_node(cls, lambda made: (list(made), None), lambda items, _: tuple(items))
+    _pytree.register_pytree_node(cls, lambda made: (list(made), None), lambda items, _: plain(items))

@@ -31,7 +31,7 @@ LIMIT = 4096
 def _install(patches: Patches) -> None:
     if not dist.is_available():
         return
-    register_container(RankPieces)
+    register_container(RankPieces, tuple)
     patches.replace_attribute(DeviceMesh, "get_rank", _mesh_rank)
     patches.replace_attribute(DeviceMesh, "get_local_rank", _local_rank)
     patches.replace_attribute(DeviceMesh, "get_coordinate", _coordinate)
