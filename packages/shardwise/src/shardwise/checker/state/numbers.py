@@ -84,7 +84,7 @@ def _power(base: object, power: object) -> object:
     return typed(value, type, _on_all_ranks(operator.pow, base, power))
 
 
-def _repeated(items: object, times: Any) -> object:
+def _repeated(items: object, times: object) -> object:
     """A list as many times as a shard is long, which knows that it is; of anything else Python's own product."""
     if type(items) is not list or not isinstance(times, int) or not shared_along(times):
         return NotImplemented
