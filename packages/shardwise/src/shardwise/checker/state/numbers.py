@@ -176,7 +176,7 @@ class _Typed:
     def __pow__(self, power: object, modulo: object = None) -> Any:
         return NotImplemented if modulo is not None else _power(self, power)
 
-    __rpow__: Callable[..., Any] = lambda self, base, modulo=None: NotImplemented if modulo else _power(base, self)
+    __rpow__: Callable[..., Any] = lambda self, base: _power(base, self)
 
     def __pos__(self) -> Any:
         return self

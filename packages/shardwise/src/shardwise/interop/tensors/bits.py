@@ -12,7 +12,16 @@ from shardwise.interop.torch_compat import no_torch_function
 def bytes_of(x: torch.Tensor) -> bytes:
     """The elements of a strided tensor that has values, row by row, wherever it lies."""
     with no_torch_function(), torch.no_grad():
-        return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""
+        flat = x.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
+        if flat.stride(0) != 1:  # a single element may count as contiguous all the same
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        return flat.view(torch.uint8).numpy().tobytes()
+
+
+def tensor_of(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """The tensor whose elements these are, in memory of its own."""
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return flat.reshape(shape)
 
 
 def digest_of(x: torch.Tensor) -> bytes:

@@ -13,6 +13,8 @@ from typing import TypeAlias, cast
 
 import torch
 
+from .bits import bytes_of, tensor_of
+
 _Reduced: TypeAlias = tuple[Callable[..., torch.Tensor], tuple[object, ...]]
 _LEFT_TO_TORCH = cast(_Reduced, NotImplemented)
 
@@ -30,15 +32,10 @@ class _Pickler(pickle.Pickler):
             return _LEFT_TO_TORCH
         if value.is_quantized or value.is_meta or value.layout is not torch.strided:
             return _LEFT_TO_TORCH
-        flat = value.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
-        if flat.stride(0) != 1:
-            flat = flat.clone(memory_format=torch.contiguous_format)
-        data = flat.view(torch.uint8).numpy().tobytes()
-        return _unpacked, (data, value.dtype, tuple(value.shape), value.device, value.requires_grad)
+        return _unpacked, (bytes_of(value), value.dtype, tuple(value.shape), value.device, value.requires_grad)
 
 
 def _unpacked(
     data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device, requires_grad: bool
 ) -> torch.Tensor:
-    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-    return flat.reshape(shape).to(device).requires_grad_(requires_grad)
+    return tensor_of(data, dtype, shape).to(device).requires_grad_(requires_grad)

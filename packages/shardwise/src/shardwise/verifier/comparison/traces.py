@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record, Recorder, has_values
-from shardwise.interop.tensors.bits import bytes_of, digest_of
+from shardwise.interop.tensors.bits import bytes_of, digest_of, tensor_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.types.tensor_type import TensorType
 
@@ -77,8 +77,7 @@ def _digest_of_batch(batch: object) -> str:
 
 def _read(written: Written) -> torch.Tensor:
     dtype, shape, data = written
-    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-    return flat.view(shape)
+    return tensor_of(data, dtype, shape)
 
 
 class TracingRecorder(Recorder):
