@@ -75,6 +75,7 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "unjudged_axes": [],
         "own_data": [{**DATA, "said": True}],
         "unjudged_gradients": [],
+        "unjudged_losses": [],
         "says_types": False,
         "refused_globally": [],
         "own_elements": [],
@@ -184,6 +185,50 @@ def test_a_step_that_takes_gradients_of_which_nothing_is_known_leaves_no_verdict
     assert (report["verdict"], report["findings"]) == ("inconclusive", [])
 
 
+BESIDE = """
+import torch.distributed.nn
+
+def summed(x):
+    dist.all_reduce(x)
+    return x
+
+def first(x):
+    dist.broadcast(x, 0)
+    return x
+
+unsaid = torch.randn(4)
+teacher = nn.Linear(6, 1).requires_grad_(False)
+mean = torch.zeros(())
+model = nn"""
+
+
+@pytest.mark.parametrize(
+    ("goal", "source"),
+    [
+        ("teacher(inputs.relu())", "parameters"),
+        ("targets + teacher.weight.sum() * 0.5", "parameters"),
+        ("targets + summed(unsaid.mean())", "what all_reduce exchanges"),
+        ("targets + mean.copy_(summed(unsaid.mean()))", "what all_reduce exchanges"),
+        ("targets + torch.stack(dist.nn.all_gather(unsaid)).mean()", "what all_gather exchanges"),
+        ("targets + unsaid.mean()", ""),
+        ("targets + first(unsaid.mean())", ""),
+        ("targets + 0 * summed(inputs.mean())", ""),
+    ],
+)
+def test_a_loss_that_rests_on_what_has_no_type_leaves_no_verdict(project, goal, source):
+    """Data alone is not meant: whose it is, is said of what the model is called with."""
+    report = reported(project, DDP.replace("\nmodel = nn", BESIDE).replace("(inputs), targets", f"(inputs), {goal}"))
+    assert report["verdict"] == ("inconclusive" if source else "clean")
+    (*_, said) = report["coverage"]["unjudged_losses"] or [""]
+    assert said.partition(", which rests on ")[2].partition(" without a type (train.py:")[0] == source
+
+
+def test_what_is_added_up_to_be_shown_is_no_part_of_the_loss(project):
+    shown = DDP.replace("    optimizer.zero", "    shown = torch.ones(1); dist.all_reduce(shown)\n    optimizer.zero")
+    report = reported(project, shown)
+    assert (report["verdict"], report["coverage"]["unjudged_losses"]) == ("clean", [])
+
+
 @pytest.mark.parametrize("call", ["ddp.module(made)", "nn.Softmax(-1)(made)"], ids=["made by others", "a function"])
 def test_what_is_no_data_stays_without_a_type(project, call):
     """What another part has made, and what a module without parameters gets."""
@@ -237,6 +282,7 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "unjudged_axes": [],
         "own_data": [],
         "unjudged_gradients": [],
+        "unjudged_losses": [],
         "says_types": False,
         "refused_globally": [],
         "own_elements": [],

@@ -99,6 +99,8 @@ class NotingMode(CheckMode):
         checked, unchecked = session.checked, session.unchecked
         typed = has_typed(args, named)
         result = super().__torch_function__(func, types, args, kwargs)
+        if session.untyped is not None:
+            session.untyped.follow(getattr(func, "__name__", ""), args, named, result)
         if session.unchecked != unchecked:
             session.unchecked = unchecked
             site = own_site() if has_tensor(args, named) else None

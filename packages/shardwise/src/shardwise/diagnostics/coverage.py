@@ -55,6 +55,7 @@ class Coverage:
                        type there, nor has a parameter.
     ``own_data``       what data parallel models are called with.
     ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
+    ``unjudged_losses``  losses that are computed from parameters or exchanges without a type, a sentence each.
     ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.
     ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
     ``own_elements``  what is computed of single elements of shards, of which global types say nothing, a sentence each.
@@ -67,6 +68,7 @@ class Coverage:
     unjudged_axes: tuple[str, ...] = ()
     own_data: tuple[OwnData, ...] = ()
     unjudged_gradients: tuple[UnjudgedGradients, ...] = ()
+    unjudged_losses: tuple[str, ...] = ()
     says_types: bool = False
     refused_globally: tuple[str, ...] = ()
     own_elements: tuple[str, ...] = ()
@@ -97,6 +99,7 @@ class Coverage:
                 over.setdefault(f"{one.unknown} of {counted(one.taken, 'parameter')}", []).append(one.axis)
             gradients = ", and of ".join(f"{count} over {' and '.join(axes)}" for count, axes in over.items())
             yield f"what steps take: nothing is known of the gradients of {gradients}"
+        yield from self.unjudged_losses
         same = [one for one in self.own_data if one.alike]
         if same:
             args = " and ".join(dict.fromkeys(one.what for one in same))
@@ -143,6 +146,7 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         unjudged_axes=tuple(dict.fromkeys(axis for each in coverages.values() for axis in each.unjudged_axes)),
         own_data=tuple(dict.fromkeys(_compared({rank: each.own_data for rank, each in coverages.items()}))),
         unjudged_gradients=tuple(worst.values()),
+        unjudged_losses=tuple(dict.fromkeys(said for each in coverages.values() for said in each.unjudged_losses)),
         says_types=any(each.says_types for each in coverages.values()),
         own_elements=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_elements)),
     )

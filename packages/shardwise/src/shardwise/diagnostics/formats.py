@@ -224,6 +224,9 @@ def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
     ]
 
 
+_SENTENCES = ("unjudged_axes", "unjudged_losses", "refused_globally", "own_elements")
+
+
 def _result(data: Mapping[str, Any]) -> RunResult:
     stopped = data["stopped"]
     coverage = data.get("coverage", {})
@@ -236,9 +239,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         lost=_read_notes(data.get("lost", ())),
         unchecked=_read_notes(data.get("unchecked", ())),
         not_followed=tuple(data.get("not_followed", ())),
-        stopped=None
-        if stopped is None
-        else Stop(StopReason(stopped["reason"]), stopped["text"], _read_location(stopped["place"])),
+        stopped=stopped and Stop(StopReason(stopped["reason"]), stopped["text"], _read_location(stopped["place"])),
         duration_s=data["duration_s"],
         mesh=data["mesh"],
         own_mesh=data.get("own_mesh", ""),
@@ -247,8 +248,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
         coverage=replace(
-            Coverage(**coverage),
-            unjudged_axes=tuple(coverage.get("unjudged_axes", ())),
+            Coverage(**{**coverage, **{name: tuple(coverage.get(name, ())) for name in _SENTENCES}}),
             own_data=tuple(
                 OwnData(
                     one["what"],
@@ -262,8 +262,6 @@ def _result(data: Mapping[str, Any]) -> RunResult:
                 for one in coverage.get("own_data", ())
             ),
             unjudged_gradients=tuple(UnjudgedGradients(**one) for one in coverage.get("unjudged_gradients", ())),
-            refused_globally=tuple(coverage.get("refused_globally", ())),
-            own_elements=tuple(coverage.get("own_elements", ())),
         ),
         record=None if data.get("record") is None else _read_record(data["record"]),
         ignores=tuple(_read_ignore(one) for one in data.get("ignores", ())),

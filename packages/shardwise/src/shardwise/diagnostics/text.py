@@ -114,7 +114,7 @@ def _not_typed(result: RunResult) -> list[Line]:
     """What has no type, and what to do about it; nothing if everything has one."""
     coverage, lines = result.coverage, []
     if result.errors:  # what was refused is unknown, and so are the gradients that follow from it
-        coverage = replace(coverage, unjudged_gradients=())
+        coverage = replace(coverage, unjudged_gradients=(), unjudged_losses=())
     way = f"{safe_str(result.command('infer'))} --write puts their types into the source"
     if coverage.untyped:
         lines.append(("without a type: ", f"{coverage.untyped}; what follows from them is unknown"))

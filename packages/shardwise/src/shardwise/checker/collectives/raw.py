@@ -44,7 +44,7 @@ from ..parts.passed_pieces import note_exchanged_by_hand, note_made_equal, note_
 from ..parts.row_orders import order_of, set_order
 from ..parts.varying_lengths import check_raw_shapes
 from ..state.call_log import log_result, typed_shape
-from ..state.session import CheckSession
+from ..state.session import CheckSession, any_known
 from ..state.tensor_classes import is_dtensor_call
 from .differentiable import check_operand, check_passed_on
 from .divergence import check_arrival
@@ -66,6 +66,8 @@ _USUAL = {"reduce_scatter_single": "reduce_scatter_tensor", "all_gather_single":
 _MESSAGES = ("isend", "irecv")
 _BETWEEN_TWO = (*_MESSAGES, "send", "recv")
 _SENDING_TO_ALL = ("broadcast", "all_gather", "all_gather_into_tensor")
+_SPREADING = (*_BETWEEN_TWO, "broadcast", "scatter")
+"""What hands data on: whose it was, is no question of sums."""
 _QUIET = {"barrier", "monitored_barrier", "get_rank", "get_world_size"}
 
 
@@ -121,6 +123,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         else:
             session.unchecked += 1
         received = tensors_in(result if row.functional else given.get(row.received))
+        if session.untyped is not None and usual not in _SPREADING and not any_known(axis, types):
+            session.untyped.exchanged(usual, received)
         arrivals = _arrivals(session, exchange, given, sent, types, received)
         if session.collector is not None and session.collector.count > told:
             arrivals = _refused(session, exchange, session.collector.added_since(told), types, arrivals)

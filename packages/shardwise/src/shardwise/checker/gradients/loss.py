@@ -110,12 +110,21 @@ def check_roots(
     ``op``      the function that is called.
     """
     seeds = _as_list(seeds)
+    if session.untyped is not None and op == "backward":
+        _take_losses(session, _as_list(roots))
     for position, root in enumerate(_as_list(roots)):
         seed = seeds[position] if position < len(seeds) else None
         if isinstance(root, torch.Tensor) and seed is None:
             _check_root(session, root, lists, inputs, op)
         elif isinstance(root, torch.Tensor) and isinstance(seed, torch.Tensor):
             _check_seed(session, root, seed)
+
+
+def _take_losses(session: CheckSession, roots: Sequence[object]) -> None:
+    losses = [root for root in roots if isinstance(root, torch.Tensor)]
+    reached = {axis for leaf in leaves_of(losses) for axis in type_of(leaf).axes}
+    for loss in losses:
+        session.untyped.take_loss(loss, reached | session.averaged)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object], op: str) -> None:

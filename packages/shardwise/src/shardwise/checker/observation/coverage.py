@@ -21,6 +21,7 @@ from shardwise.mesh.axis import MeshAxis
 
 from ..state.session import CheckSession
 from .own_data import DataSeen
+from .untyped_sources import UntypedSources
 
 
 @contextlib.contextmanager
@@ -34,11 +35,12 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
     """
     count = _Count()
     session.data = data = DataSeen(compares)
+    session.untyped = untyped = UntypedSources()
     try:
         with telling_calls(count.called, last=True):  # when inputs have been typed by what is called
             yield
     finally:
-        session.data = None
+        session.data = session.untyped = None
         unjudged = [axis for axis, known in session.exchanged.items() if not known and not count.is_known(axis)]
         gradients = sorted(session.unjudged.items(), key=lambda one: one[0].sort_key)
         coverage = replace(
@@ -48,6 +50,7 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
             unjudged_gradients=tuple(
                 UnjudgedGradients(repr(axis), *counts) for axis, counts in gradients if axis not in unjudged
             ),
+            unjudged_losses=tuple(untyped.losses),
             says_types=session.says_types,
             own_elements=tuple(session.own_elements),
         )

@@ -56,6 +56,8 @@ class CheckSession(Session):
     ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
     ``data``        what data parallel models have been called with, if that is asked for; see ``own_data``.
     ``unjudged``    of the gradients that steps take, how many are unknown along an axis, of how many; at the most.
+    ``untyped``     the values that rest on parameters or exchanges without a type, if that is asked for; see
+                    ``untyped_sources``.
     ``own_elements``  what is done with single elements of shards, a sentence each; see ``own_elements``.
     """
 
@@ -106,6 +108,7 @@ class CheckSession(Session):
         self.exchanged: dict[MeshAxis, bool] = {}
         self.data: Any = None
         self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
+        self.untyped: Any = None
         self.own_elements: dict[str, None] = {}
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
@@ -119,8 +122,7 @@ class CheckSession(Session):
 
     def note_exchange(self, axis: MeshAxis, types: Iterable[TensorType]) -> None:
         """Tensors of these types have gone over ``axis``."""
-        known = any(not type.get(part).is_unknown for type in types for part in parts_of(axis, type) if part in type)
-        self.exchanged[axis] = known or self.exchanged.get(axis, False)
+        self.exchanged[axis] = any_known(axis, types) or self.exchanged.get(axis, False)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
@@ -131,3 +133,8 @@ class CheckSession(Session):
                 yield
         finally:
             self.paused = paused
+
+
+def any_known(axis: MeshAxis, types: Iterable[TensorType]) -> bool:
+    """Something is known of a tensor of one of ``types`` along ``axis`` or a part of it."""
+    return any(not type.get(part).is_unknown for type in types for part in parts_of(axis, type) if part in type)

@@ -1,0 +1,94 @@
+"""What a loss without a type rests on: data that nobody typed, or more than data?
+
+loss = cross_entropy(ddp(x), y)         data without a type: whose it is, is said of what the model is called with
+loss = mse_loss(ddp(x), teacher(x))     parameters without a type: they may differ between ranks
+kl = ref.mean(); dist.all_reduce(kl)    an exchange of what has no type: it may be missing, or be a sum for a mean
+
+What has no type is unknown, and no finding rests on it. Nor may a verdict: of a loss that is computed from parameters
+without a type, or from what ranks exchanged without one, nobody knows what its gradients are gradients of. So such
+values are followed from call to call, and a loss that is one of them is said not to be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.diagnostics.finding import absolute_root, location_text
+from shardwise.diagnostics.source import Site, user_location, user_site
+from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.tensors.dtensors import is_dtensor
+from shardwise.interop.tensors.own_references import by_tensor
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree_leaves
+from shardwise.mesh.axis import MeshAxis
+
+from ..call.cache_key import flat_arguments
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a value without a type comes from.
+
+    ``what``  a clause that names it, without its place.
+    ``site``  the first call that takes it.
+    """
+
+    what: str
+    site: Site | None
+
+
+class UntypedSources:
+    """The values of one run that rest on parameters or exchanges without a type."""
+
+    def __init__(self) -> None:
+        self._sources: Any = by_tensor()
+        self.losses: dict[str, None] = {}
+
+    def exchanged(self, op: str, received: Iterable[torch.Tensor]) -> None:
+        """A collective has left in ``received`` what no type says anything of."""
+        source = _Source(f"what {op} exchanges", user_site(1))
+        for tensor in received:
+            self._sources[tensor] = source
+
+    def follow(self, name: str, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> None:
+        """The call of operator ``name`` has come back; it has written into its first operand if that ends in ``_``."""
+        with no_torch_function():
+            source = next(self._found(flat_arguments(args, kwargs)), None)
+            if source is None:
+                return
+            written = args[:1] if name.endswith("_") or name == "setitem" else ()
+            for made in (*written, *tree_leaves(result)):
+                if isinstance(made, torch.Tensor) and not isinstance(made, torch.nn.Parameter) and not _is_known(made):
+                    self._sources[made] = source
+
+    def take_loss(self, loss: torch.Tensor, axes: Iterable[MeshAxis]) -> None:
+        """Backward starts from ``loss``; ``axes`` are those over which the gradients of it have types."""
+        type, source = type_of(loss), self._sources.get(loss)
+        known = [axis for axis in type.axes if not type.get(axis).is_unknown]
+        if source is None or not any(all(axis.isorthogonal(one) for one in known) for axis in axes):
+            return
+        place, of = _place(user_location()), _place(None if source.site is None else source.site.location())
+        self.losses[f"the loss{place}, which rests on {source.what} without a type{of}"] = None
+
+    def _found(self, values: Iterable[object]) -> Iterator[_Source]:
+        for value in values:
+            if isinstance(value, torch.Tensor) and not is_dtensor(value):
+                known = self._sources.get(value)
+                if known is not None and not _is_known(value):
+                    yield known
+                elif isinstance(value, torch.nn.Parameter) and not type_of(value).axes and not is_flattened(value):
+                    yield _Source("parameters", user_site(1))
+
+
+def _place(location: SourceLocation | None) -> str:
+    return "" if location is None else f" ({location_text(location, absolute_root(None))})"
+
+
+def _is_known(x: torch.Tensor) -> bool:
+    """Something is known of ``x`` along every axis that its type names."""
+    type = type_of(x)
+    return bool(type.axes) and not any(type.get(axis).is_unknown for axis in type.axes)
