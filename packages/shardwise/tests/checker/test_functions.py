@@ -110,6 +110,33 @@ class Product(Function):
         return grad * weight, (grad * x).sum(0)
 
 
+class ChosenLogits(Scaled):
+    """Elements by index and sums by index, as of a loss in chunks: methods of tensors, named like collectives."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ids = torch.zeros(x.shape, dtype=torch.long)
+        return x.gather(-1, ids) + torch.zeros_like(x).scatter_add(-1, ids, x)
+
+
+class Gathered(Scaled):
+    """``dist.gather`` has the name of a tensor's method."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        if dist.is_mpi_available():
+            dist.gather(x)
+        return x.view_as(x)
+
+
+@pytest.mark.parametrize("letter", ["R", "V"])
+def test_methods_of_tensors_that_are_named_like_collectives_are_local(tp_mesh, letter):
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        assert place(ChosenLogits.apply(make(letter))) == letter
+    assert not found.result().lost
+
+
 @pytest.mark.parametrize("letter", ["R", "I", "V"])
 def test_where_types_are_observed_a_function_that_can_only_be_local_is_so_and_is_listed(tp_mesh, letter):
     found = Collector()
@@ -121,7 +148,7 @@ def test_where_types_are_observed_a_function_that_can_only_be_local_is_so_and_is
 
 @pytest.mark.parametrize(
     ("cls", "letters"),
-    [(Scaled, "P"), (OwnRank, "R"), (Kernel, "R"), (Product, "VI")],
+    [(Scaled, "P"), (OwnRank, "R"), (Kernel, "R"), (Product, "VI"), (Gathered, "R")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_of_a_function_of_which_that_is_not_so_the_type_is_lost_and_listed(tp_mesh, cls, letters):

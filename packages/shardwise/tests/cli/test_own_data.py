@@ -94,8 +94,9 @@ def test_constants_that_a_model_is_called_with_may_be_each_ranks_own(project):
         ("shuffle=False", "sampler=DistributedSampler(data)", []),
         ("shuffle=False", "sampler=DistributedSampler(data, 2, 0)", [[0, 1]]),
         ("ddp(inputs)", "ddp(torch.ones(4, 6))", []),
+        ("ddp(inputs)", "ddp(inputs * rank)", []),
     ],
-    ids=["the same", "scaled", "cut", "drawn apart", "a sampler", "the sampler of rank 0", "one value"],
+    ids=["the same", "scaled", "cut", "drawn apart", "a sampler", "the sampler of rank 0", "one value", "on one rank"],
 )
 def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, new, alike):
     done = project.check_source(
@@ -223,3 +224,28 @@ def test_with_global_types_too_data_of_its_own_has_to_be_said_of_each_rank(proje
     unsaid = DDP.replace(", sampler=DistributedSampler(data)", "")
     report = reported(project, unsaid, "--global")
     assert (report["verdict"], [one["said"] for one in report["coverage"]["own_data"]]) == ("inconclusive", [False])
+
+
+COSINES = DDP.replace(
+    "model = nn.Linear(6, 1)",
+    """
+class Turned(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 1)
+        self.register_buffer("steps", 1 / 10 ** (torch.arange(6) / 6), persistent=False)
+
+    def forward(self, x):
+        return super().forward(x * self.steps.cos())
+
+model = Turned()""",
+)
+
+
+def test_of_each_of_all_ranks_as_much_is_judged_as_of_one(project):
+    """DDP copies buckets into the buffers of a module in C++, which no program calls: they keep their types."""
+    alone = reported(project, COSINES, "--world-size", "2")
+    together = reported(project, COSINES, "--world-size", "2", "--ranks", "all")
+    assert (alone["verdict"], together["verdict"]) == ("clean", "clean")
+    assert (together["checked_ops"], together["unchecked_ops"]) == (
+        2 * alone["checked_ops"], 2 * alone["unchecked_ops"]
+    )  # fmt: skip

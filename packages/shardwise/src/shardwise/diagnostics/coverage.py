@@ -165,5 +165,6 @@ def _compared(data: Mapping[int, Iterable[OwnData]]) -> Iterator[OwnData]:
             if alike:
                 ranks = sorted(other for other, each in by_rank.items() if each.digest == one.digest)
                 yield replace(one, alike=tuple(ranks), digest="", groups=(), said=False)
-            elif not one.said and not (others and all(each.digest for each in (one, *others))):
+            elif not one.said and not (others and one.digest and all(other.digest or other.said for other in others)):
+                # one that says it without a digest has other values: of a type, or one value everywhere
                 yield replace(one, digest="", groups=())

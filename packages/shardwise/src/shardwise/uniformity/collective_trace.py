@@ -21,6 +21,7 @@ from shardwise.diagnostics.errors import SpmdTypeError
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_location
 from shardwise.host.attribute_patch import patched
+from shardwise.interop.running.session import paused, this_thread
 from shardwise.interop.tensors.tagging import sizes_of, type_of
 from shardwise.interop.torch_compat import (
     DispatchMode,
@@ -118,7 +119,7 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace not in ("c10d", _FUNCTIONAL):
             # A subclass goes first, so that what it issues inside is seen.
-            return NotImplemented if any(map(_takes_apart, types)) else func(*args, **kwargs)
+            return NotImplemented if any(map(_takes_apart, types)) else _unchecked(func, args, kwargs)
         if self.paused:
             return func(*args, **kwargs)
         if any(map(_takes_apart, types)):
@@ -289,6 +290,19 @@ def _telling_of_meshes(original: Callable[..., object], link: Link) -> Callable[
         return original(device_type, mesh_shape, *rest, **options)
 
     return init_device_mesh
+
+
+def _unchecked(func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """Run ``func``; what torch has issued in C++ comes by the modes of this thread, and no program calls it.
+
+    A call of the program has been judged before it came here. DDP's reducer, on the other hand, copies buckets of no
+    type into the parameters and buffers that it keeps equal, and with one rank nobody sees that.
+    """
+    session = this_thread()
+    if session is None or session.paused:
+        return func(*args, **kwargs)
+    with paused(session):
+        return func(*args, **kwargs)
 
 
 def _takes_apart(cls: Any) -> bool:

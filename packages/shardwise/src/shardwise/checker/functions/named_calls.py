@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.oracle.simulated_ranks.identity import functions_behind, names_called
@@ -39,6 +41,8 @@ _HINTS = (
     "ops",
 )
 """Parts of names that say that a function may communicate by other means, or look at ranks."""
+_LOCAL = frozenset(name for name in dir(torch.Tensor) if not name.startswith("_"))
+"""What a tensor calls its own methods: ``logits.gather(-1, ids)`` takes elements of this rank's memory."""
 _SENDING = frozenset({"send", "isend", "P2POp"})
 _known: weakref.WeakKeyDictionary[type, _NamedCalls] = weakref.WeakKeyDictionary()
 
@@ -73,7 +77,15 @@ def _named(cls: type, args: Sequence[object]) -> _NamedCalls:
         names = {name for one in functions_behind(cls, tree_leaves(tuple(args))) for name in names_called(one)}
         known = _known[cls] = _NamedCalls(
             communicates=any(name.startswith(_TELLING) for name in names),
-            may_communicate=any(hint in name.lower() for hint in _HINTS for name in names),
+            may_communicate=any(hint in name.lower() for hint in _HINTS for name in names - _local_names(names)),
             sends=not _SENDING.isdisjoint(names),
         )
     return known
+
+
+def _local_names(names: Collection[str]) -> frozenset[str]:
+    """Those of ``names`` that can only be methods of tensors: none, where a group or its module is named beside them.
+
+    ``dist.gather`` and ``pg.scatter`` are named like methods of tensors.
+    """
+    return frozenset() if any("dist" in name.lower() or "pg" in name.lower() for name in names) else _LOCAL
