@@ -88,6 +88,10 @@ RIGHT = {
     "a slice by rank that meets a shard": (
         "m = spmd.assert_type(torch.ones(2), {'dp': V, 'tp': V})\nz = x[2 * at : 2 * at + 2] * m\n"
     ),
+    "data that give a shape or a dtype alone": (
+        "m = spmd.assert_type(torch.ones(2, 4), {'dp': V, 'tp': V})\nown = m * at\n"
+        "z = x.type_as(own) + 1\nz = (x + torch.zeros_like(own)) * 2\nz = x.expand_as(own) + 1\n"
+    ),
     "a number that is equal over the axis": "y = x * (mesh.get_local_rank('dp') + 1)\nz = y + 1\n",
     "logging on one rank": "def norm(y):\n    return (y * y).sum()\nif rank == 0:\n    norm(x * 3)\nz = norm(x * 2)\n",
     "the same call from two branches": "if at:\n    y = torch.relu(x)\nelse:\n    y = torch.relu(x)\nz = y + 1\n",

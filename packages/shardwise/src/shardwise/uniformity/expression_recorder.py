@@ -93,7 +93,8 @@ class ExpressionRecorder(TorchFunctionMode):
         if not any(isinstance(leaf, torch.Tensor) for leaf in leaves) and not _makes_tensors(func):
             return func(*args, **named)
         state = _state(named.get("generator")) if _is_random(func) else ""
-        operands = [(leaf, self._digest(leaf)) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        read = tree_leaves(_without_templates(func, args, named))
+        operands = [(leaf, self._digest(leaf)) for leaf in read if isinstance(leaf, torch.Tensor)]
         result = func(*args, **named)
         with no_torch_function():
             self._made(func, shown, args, named, state, operands, result)
@@ -257,6 +258,20 @@ def _is_wrapped(x: torch.Tensor) -> bool:
 def _makes_tensors(func: object) -> bool:
     rule = op_name(func).find(lookup)
     return rule is not None and rule.kind in (Kind.RANDOM, Kind.CONSTANT, Kind.ZERO, Kind.EMPTY)
+
+
+def _without_templates(func: object, args: Sequence[object], named: Mapping[str, object]) -> list[object]:
+    """The arguments but for those that give a shape or a dtype alone, as ``other`` of ``type_as``: no value follows.
+
+    The memory that a call writes into stays: what it held may be part of the result.
+    """
+    rule = op_name(func).find(lookup)
+    shapes = frozenset[str]() if rule is None or op_name(func).shown.endswith("_") else rule.templates
+    if rule is None or not shapes:
+        return [*args, *named.values()]
+    names = [one.lstrip("~") for one in rule.parameters]
+    kept = [one for at, one in enumerate(args) if at >= len(names) or names[at] not in shapes]
+    return [*kept, *(value for name, value in named.items() if name not in shapes)]
 
 
 def _is_random(func: object) -> bool:
