@@ -110,6 +110,32 @@ def test_statistics_of_a_ranks_own_batch_are_not_judged(project):
     assert "/" not in refused, "the file is shown relative to the folder"
 
 
+OWN_COUNT = DDP.replace(
+    "    nn.functional.mse_loss(ddp(inputs), targets).backward()\n",
+    """\
+    losses = nn.functional.mse_loss(ddp(inputs), targets, reduction="none")
+    count = (targets > -9).sum()
+    (losses.sum() / count.clamp(min=1)).backward()
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", "count, and one device by all, which is the same only where ranks count alike"),
+        (".clamp(min=1)", "", "count, and one device by all, which is the same only where ranks count alike"),
+        ("(targets > -9)", "targets", "count, and one device by their sum"),
+    ],
+    ids=["a count, at least one", "a count", "another number"],
+)
+def test_of_a_mean_over_a_ranks_own_count_it_is_said_when_it_is_that_of_one_device(project, old, new, said):
+    report = reported(project, OWN_COUNT.replace(old, new))
+    (refused,) = report["coverage"]["refused_globally"]
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
+    assert refused.endswith(f": each rank goes by its own {said}")
+
+
 def test_a_program_that_says_its_types_is_judged_by_those_that_it_is_checked_with(project):
     said = "import shardwise\n" + DDP.replace(
         "    nn.f", '    shardwise.assert_type(torch.ones(2), {"rank": shardwise.R})\n    nn.f'

@@ -20,6 +20,9 @@ from .further_run import further_run
 from .run import CheckOptions, check_program
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
+OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
+COUNTS = ("i", "u", "b8")
+"""How types of whole numbers and truth values begin."""
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
 
 
@@ -53,4 +56,19 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
 def _sentence(finding: Finding, root: str) -> str:
     location = finding.location
     where = "" if location is None else f", {location_text(location, root)}"
-    return f"{finding.message} ({finding.code}{where})"
+    return f"{finding.message} ({finding.code}{where}){_own_part(finding)}"
+
+
+def _own_part(finding: Finding) -> str:
+    """What it comes to where a rank uses its part of a sum that one device has as a whole, as a count of its tokens.
+
+    ``loss.sum() / mask.sum().clamp(min=1)`` is a mean over a rank's own tokens. The mean of such means, which a wrapper
+    takes, is that over all tokens where the counts are equal.
+    """
+    pending = [one for one in finding.operands if f"{finding.axis}: P" in one.type]
+    if finding.code not in OF_PENDING_SUMS or not pending:
+        return ""
+    name, type = pending[0].name, pending[0].type
+    if not type.startswith(COUNTS):
+        return f": each rank goes by its own {name}, and one device by their sum"
+    return f": each rank goes by its own {name}, and one device by all, which is the same only where ranks count alike"
