@@ -1,7 +1,7 @@
 """Which frameworks are run, pinned, and how: one entry a framework, with a case for each way of splitting its model.
 
 Their code is as released. A case is a module with its own command line, or one of the short scripts in ``programs``.
-In its arguments ``{dp}`` is the size of that axis of the mesh.
+In its arguments ``{dp}`` is the size of that axis of the mesh, and ``{world_size}`` the number of ranks.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ FRAMEWORKS = (
             _titan("qwen3, MoE, FSDP2 and TP", "debugmodel_moe", DP2_TP2, SHARDED),
             _titan("deepseek_v3, FSDP2 and TP", "debugmodel", DP2_TP2, SHARDED),
             _titan(
-                "deepseek_v3, FSDP2 and EP", "debugmodel", DP4,
-                "--parallelism.data_parallel_shard_degree {dp} --parallelism.expert_parallel_degree 2",
+                "deepseek_v3, FSDP2 and EP", "debugmodel", {"dp": 2, "ep": 2},
+                "--parallelism.data_parallel_shard_degree {world_size} --parallelism.expert_parallel_degree {ep}",
             ),
         ),
         (

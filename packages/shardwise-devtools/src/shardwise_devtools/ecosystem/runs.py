@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -87,8 +88,8 @@ def command_line(case: Case, command: str) -> list[str]:
     """The arguments of ``shardwise``."""
     mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
     # verify fills the sizes in itself, for they are 1 in its run on one rank.
-    verifying = command == VERIFY
-    arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**case.mesh)
+    verifying, size = command == VERIFY, math.prod(case.mesh.values())
+    arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**case.mesh, world_size=size)
     program = case.program.split() if case.program.startswith("-m ") else [str(HERE / "programs" / case.program)]
     limit = ["--timeout", str(TIMEOUT_S / 2)] if verifying else []
     return [*command.split(), *program, "--mesh", mesh, "--format", "json", *limit, "--", *arguments.split()]
