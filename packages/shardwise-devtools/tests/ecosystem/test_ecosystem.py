@@ -38,12 +38,15 @@ def test_verify_fills_in_the_sizes_itself():
     more = command_line(replace(CASE, verified="--batch 8"), VERIFY)
     assert (more[0], more[-4:]) == ("verify", ["--tp", "{tp}", "--batch", "8"])
     assert "--batch" not in command_line(replace(CASE, verified="--batch 8"), CHECK)
+    assert command_line(replace(CASE, arguments="--ranks {world_size}"), CHECK)[-1] == "4"
     assert command_line(replace(CASE, program="-m package.train"), CHECK)[1:3] == ["-m", "package.train"]
 
 
 def test_places_and_texts_name_nothing_of_this_machine():
     inside = os.path.join(os.sep, "somewhere", "ecosystem", "megatron-core-0.16.1", "megatron", "core.py")
     assert place({"file": inside, "line": 3}) == "megatron/core.py:3"
+    elsewhere = os.path.join(os.sep, "else", "torchrec-1.8.0", "torchrec", "sparse.py")
+    assert place({"file": elsewhere, "line": 3}) == "torchrec/sparse.py:3"
     assert place({"file": os.path.join(os.sep, "else", "gpt.py"), "line": 4}) == "gpt.py:4"
     assert place(None) == ""
     assert shortened("cannot read " + os.path.join(os.sep, "a", "b", "c.py") + "\nnow") == "cannot read c.py now"

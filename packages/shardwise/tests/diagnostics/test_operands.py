@@ -353,6 +353,8 @@ class Shaped(Probe):
         ("x.shape * x.sum()", [("x.sum()", "x.sum()"), ("x.shape", "x.shape")]),
         ("float(n) < x.sum()", [("x.sum()", "x.sum()"), ("float(n)", "float(n)")]),
         ("(1 + 1) ** x.sum()", [("x.sum()", "x.sum()")]),
+        ("if x.sum() > n: pass", [("x.sum() > n", "x.sum() > n")]),
+        ("not x * n", [("x * n", "x * n")]),
         # Nothing but a call of what nobody knows on either side: no name is better than a wrong one.
         ("count() * make()", [("input", None), ("other", None)]),
     ],

@@ -88,8 +88,8 @@ def command_line(case: Case, command: str) -> list[str]:
     """The arguments of ``shardwise``."""
     mesh = ",".join(f"{name}={size}" for name, size in case.mesh.items())
     # verify fills the sizes in itself, for they are 1 in its run on one rank.
-    verifying, size = command == VERIFY, math.prod(case.mesh.values())
-    arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**case.mesh, world_size=size)
+    verifying, sizes = command == VERIFY, {**case.mesh, "world_size": math.prod(case.mesh.values())}
+    arguments = f"{case.arguments} {case.verified}" if verifying else case.arguments.format(**sizes)
     program = case.program.split() if case.program.startswith("-m ") else [str(HERE / "programs" / case.program)]
     limit = ["--timeout", str(TIMEOUT_S / 2)] if verifying else []
     return [*command.split(), *program, "--mesh", mesh, "--format", "json", *limit, "--", *arguments.split()]
@@ -133,7 +133,7 @@ def place(location: Mapping[str, Any] | None) -> str:
     """File, line and function, with the file as seen from the folder of the packages."""
     if not location:
         return ""
-    file = re.sub(r"^.*/(?:site-packages|ecosystem/[a-z0-9-]+-[0-9.]+)/", "", str(location["file"]))
+    file = re.sub(r"^.*/(?:site-packages|[a-z0-9-]+-[0-9]+(?:\.[0-9]+)+)/", "", str(location["file"]))
     return f"{file if not file.startswith(os.sep) else Path(file).name}:{location['line']}"
 
 

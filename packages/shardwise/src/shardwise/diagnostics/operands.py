@@ -78,7 +78,7 @@ def locate(
         for slot in slots:
             slot.value = value_of(slot.expression, frame)
         by_position = found.is_operand or _is_spelled(found.node, op) or _is_leaf_module(found.node, frame)
-        if _may_be_reflected(found.node, operands):
+        if not found.is_operand and _may_be_reflected(found.node, operands):
             turned = _is_reflected(slots, frame)
             by_position = turned is not None
             if turned:
