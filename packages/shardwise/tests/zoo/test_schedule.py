@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from shardwise.diagnostics.errors import SpmdValueError
@@ -84,6 +86,45 @@ def test_the_picture_shows_every_unit() -> None:
     rows = [line for line in text_of(schedule_picture(pipeline_interleaved.order, 2)).splitlines() if "F0'" in line]
     assert len(rows) == 3, "a row for each rank, and what F0' means"
     assert all(len(line) <= 100 for line in rows)
+
+
+@pytest.mark.parametrize("ranks", [4, 7])
+@pytest.mark.parametrize("order", [pipeline.order, pipeline_interleaved.order, pipeline_zero_bubble.order])
+def test_a_task_starts_as_soon_as_its_rank_is_free_and_what_it_needs_is_done(order: Order, ranks: int) -> None:
+    times = times_of(order, ranks).ranks
+    done = {timed.task: timed.end for rank in times for timed in rank}
+    stages = 1 + max(task.stage for task in done)
+    for rank, tasks in enumerate(times):
+        assert [timed.task for timed in tasks] == list(order(rank, ranks))
+        for before, timed in zip([None, *tasks], tasks, strict=False):
+            needed = timed.task.needs(stages)
+            assert timed.start == max(before.end if before else 0, done[needed] if needed else 0)
+
+
+@pytest.mark.parametrize("ranks", [32, 1000])
+@pytest.mark.parametrize("order", [pipeline.order, pipeline_interleaved.order, pipeline_zero_bubble.order])
+def test_of_a_schedule_on_many_ranks_a_part_is_drawn_and_the_rest_said(order: Order, ranks: int) -> None:
+    started = time.process_time()
+    picture = schedule_picture(order, ranks)
+    assert time.process_time() - started < 20, "it took minutes"
+    shown = text_of(picture)
+    units = times_of(order, ranks).units
+    assert len(shown) < 30_000
+    assert len(picture.description) < 3_000
+    assert f"7 of {ranks} ranks are drawn" in shown
+    assert f"units 32 to {units - 33} are left out" in shown
+    assert f"rank {ranks - 1} from unit {ranks - 1} to " in " ".join(shown.split())
+    assert f"units of {units} that a rank waits: " in shown
+
+
+def test_a_schedule_on_more_ranks_than_anybody_has_is_not_computed() -> None:
+    assert "A schedule on 100000 ranks is not drawn" in text_of(schedule_picture(pipeline.order, 100_000))
+
+
+def test_ranks_that_keep_as_much_are_told_together() -> None:
+    assert "on ranks 0 to 4, 3 on rank 5, 2 on rank 6, 1 on rank 7" in " ".join(
+        text_of(schedule_picture(pipeline.order, 8)).split()
+    )
 
 
 def test_a_program_runs_the_schedule_that_is_drawn() -> None:

@@ -45,7 +45,7 @@ def _rows(found: Entry, sizes: Mapping[str, int], limit: int, units: int) -> Ite
     for seen in folded:
         yield [_along(seen, axis, limit, ", as experts see the mesh") for axis in seen if axis not in own]
     if found.program.order is not None:
-        schedule = schedule_picture(found.program.order, sizes["pp"], units)
+        schedule = schedule_picture(found.program.order, sizes["pp"], units, limit=limit)
         yield [(schedule.title, schedule)]
 
 

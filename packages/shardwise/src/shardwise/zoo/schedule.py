@@ -6,9 +6,11 @@ of its input, which the stage before waits for, and one for the gradients of its
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from shardwise.diagnostics.errors import SpmdValueError
 
@@ -76,7 +78,7 @@ class ScheduleTimes:
 
     ranks: tuple[tuple[Timed, ...], ...]
 
-    @property
+    @cached_property
     def units(self) -> int:
         """From the first task to the end of the last one."""
         return max((timed.end for rank in self.ranks for timed in rank), default=0)
@@ -108,27 +110,27 @@ def times_of(order: Order, ranks: int) -> ScheduleTimes:
 
     Errors: SW905 if ranks wait for each other for ever, with what each waits for.
     """
-    waiting = [list(order(rank, ranks)) for rank in range(ranks)]
+    waiting = [list(reversed(order(rank, ranks))) for rank in range(ranks)]
     stages = 1 + max((task.stage for tasks in waiting for task in tasks), default=0)
     done: dict[Task, int] = {}
     times: list[list[Timed]] = [[] for _ in range(ranks)]
-    while any(waiting):
-        ready = [rank for rank, tasks in enumerate(waiting) if tasks and _is_ready(tasks[0], stages, done)]
-        if not ready:
-            stuck = [
-                f"rank {rank} with {tasks[0]} of stage {tasks[0].stage}" for rank, tasks in enumerate(waiting) if tasks
-            ]
-            raise SpmdValueError(f"the schedule never ends: {', '.join(stuck)}", code="SW905")
-        for rank in ready:
-            task = waiting[rank].pop(0)
+    asking: defaultdict[Task, list[int]] = defaultdict(list)  # the ranks that go on when this is done
+    ready = list(range(ranks))
+    while ready:
+        rank = ready.pop()
+        tasks = waiting[rank]
+        while tasks:
+            needed = tasks[-1].needs(stages)
+            if needed is not None and needed not in done:
+                asking[needed].append(rank)
+                break
+            task = tasks.pop()
             free = times[rank][-1].end if times[rank] else 0
-            needed = task.needs(stages)
             timed = Timed(max(free, done[needed] if needed else 0), task)
             times[rank].append(timed)
             done[task] = timed.end
+            ready += asking.pop(task, ())
+    stuck = [f"rank {rank} with {tasks[-1]} of stage {tasks[-1].stage}" for rank, tasks in enumerate(waiting) if tasks]
+    if stuck:
+        raise SpmdValueError(f"the schedule never ends: {', '.join(stuck)}", code="SW905")
     return ScheduleTimes(tuple(map(tuple, times)))
-
-
-def _is_ready(task: Task, stages: int, done: dict[Task, int]) -> bool:
-    needed = task.needs(stages)
-    return needed is None or needed in done

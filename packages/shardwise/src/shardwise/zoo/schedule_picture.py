@@ -1,55 +1,98 @@
-"""The picture of a pipeline's schedule: a row for every rank, a column for every unit of time."""
+"""The picture of a pipeline's schedule: a row for every rank, a column for every unit of time.
+
+Of many ranks some are drawn, and of a long schedule its start and its end; what is left out is said in words.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from collections.abc import Sequence as Counts
 
-from shardwise.drawing.model import Heading, Look, Matrix, Picture, Sequence, Tile
+from shardwise.diagnostics.printing.limits import counted
+from shardwise.drawing.model import Block, Heading, Look, Matrix, Picture, Sequence, Tile, Words
+from shardwise.drawing.nesting import DimPart, indices
+from shardwise.drawing.tensors import LIMIT
 
 from .schedule import Order, ScheduleTimes, TaskKind, Timed, times_of
 
 MOST_UNITS = 16
 """So many columns stand beside each other."""
+MOST_ROWS = 4
+"""So many rows of so many columns are drawn of one rank."""
+MOST_RANKS = 4096
+"""Of more ranks no schedule is computed."""
+MOST_TOLD = 6
+"""So many counts of ranks are told apart in a note."""
 _MEANT = {
     TaskKind.FORWARD: "F0 is the forward pass of micro-batch 0",
     TaskKind.BACKWARD: "B0 its backward pass, which takes two units",
     TaskKind.BACKWARD_INPUT: "B0 the gradient of its input",
     TaskKind.BACKWARD_WEIGHT: "W0 those of the weights",
 }
+Ranks = tuple[DimPart, ...]
+"""Those that have a row, and where some are left out."""
 
 
-def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS) -> Picture:
+def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS, *, limit: int = LIMIT) -> Picture:
     """Who does what when, ``most`` units beside each other, and how long each rank waits.
 
+    ``limit`` ranks are drawn, and ``MOST_ROWS`` times as many units as stand beside each other.
     Errors: SW905 if the schedule never ends.
     """
+    if ranks > MOST_RANKS:
+        told = f"A schedule on {ranks} ranks is not drawn: {MOST_RANKS} are the most."
+        return Picture(f"the schedule on {ranks} ranks", told, Words((told,)))
     times = times_of(order, ranks)
+    shown = indices(ranks, limit)
+    drawn = [part.start for part in shown if not part.is_left_out]
     chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
     width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
-    rows = [_row(rank, times.units, ranks, width) for rank in times.ranks]
-    across = math.ceil(times.units / math.ceil(times.units / most)) if times.units else 1
-    parts = [_part(rows, first, across) for first in range(0, times.units, across)]
+    parts = [_part(times, shown, window, width) for window in _windows(times.units, most)]
     return Picture(
-        f"the schedule on {ranks} {'rank' if ranks == 1 else 'ranks'}: {times.units} units of time",
-        f"A row for every rank, a column for every unit of time. {'; '.join(_told(times))}.",
+        f"the schedule on {counted(ranks, 'rank')}: {times.units} units of time",
+        f"A row for every rank, a column for every unit of time. {'; '.join(_told(times, drawn))}.",
         Sequence(tuple(parts), across=False),
-        tuple(_notes(times, chunks)),
+        tuple(_notes(times, chunks, drawn)),
     )
 
 
-def _part(rows: list[tuple[Tile, ...]], first: int, count: int) -> Matrix:
-    """The units from ``first`` on; a long schedule goes on below."""
-    cut = tuple(row[first : first + count] for row in rows)
-    ticks = tuple(str(unit) if unit % 5 == 0 else "" for unit in range(first, first + len(cut[0])))
-    return Matrix(cut, across=Heading("time", ticks), down=Heading("rank", tuple(map(str, range(len(rows))))))
+def _windows(units: int, most: int) -> Iterator[DimPart]:
+    """The units that stand beside each other, one row after the other; of a long schedule some are left out.
+
+    Example:
+        >>> [part.tick for part in _windows(40, 16)], [part.tick for part in _windows(1000, 16)]
+        (['0:14', '14:28', '28:40'], ['0:16', '16:32', '…', '968:984', '984:1000'])
+    """
+    if units <= MOST_ROWS * most:
+        across = math.ceil(units / math.ceil(units / most)) if units else 1
+        yield from (DimPart(first, min(first + across, units)) for first in range(0, units, across))
+        return
+    half = MOST_ROWS // 2 * most
+    yield from (DimPart(first, first + most) for first in range(0, half, most))
+    yield DimPart(half, units - half, True)
+    yield from (DimPart(first, first + most) for first in range(units - half, units, most))
 
 
-def _row(tasks: tuple[Timed, ...], units: int, ranks: int, width: int) -> tuple[Tile, ...]:
-    row = [Tile(("",), look=Look.FAINT, least=width)] * units
-    for timed in tasks:
-        tile = Tile((_text(timed, ranks),), tone=list(TaskKind).index(timed.task.kind), least=width)
-        row[timed.start : timed.end] = [tile] * (timed.end - timed.start)
+def _part(times: ScheduleTimes, shown: Ranks, window: DimPart, width: int) -> Block:
+    """These units of the ranks that are drawn; a long schedule goes on below."""
+    if window.is_left_out:
+        return Words((f"⋮  units {window.start} to {window.stop - 1} are left out",))
+    units = range(window.start, window.stop)
+    left_out = tuple(Tile(("⋮",), look=Look.BARE, least=width) for _ in units)
+    rows = [left_out if part.is_left_out else _row(times, part.start, units, width) for part in shown]
+    ticks = tuple(str(unit) if unit % 5 == 0 else "" for unit in units)
+    down = Heading("rank", tuple(part.tick for part in shown))
+    return Matrix(tuple(rows), across=Heading("time", ticks), down=down)
+
+
+def _row(times: ScheduleTimes, rank: int, units: range, width: int) -> tuple[Tile, ...]:
+    row = [Tile(("",), look=Look.FAINT, least=width)] * len(units)
+    for timed in times.ranks[rank]:
+        tile = Tile((_text(timed, len(times.ranks)),), tone=list(TaskKind).index(timed.task.kind), least=width)
+        for unit in range(max(timed.start, units.start), min(timed.end, units.stop)):
+            row[unit - units.start] = tile
     return tuple(row)
 
 
@@ -58,23 +101,42 @@ def _text(timed: Timed, ranks: int) -> str:
     return str(timed.task) + "'" * (timed.task.stage // ranks)
 
 
-def _told(times: ScheduleTimes) -> list[str]:
-    return [f"rank {rank}: {' '.join(str(timed.task) for timed in tasks)}" for rank, tasks in enumerate(times.ranks)]
+def _told(times: ScheduleTimes, drawn: Counts[int]) -> Iterator[str]:
+    return (f"rank {rank}: {' '.join(str(timed.task) for timed in times.ranks[rank])}" for rank in drawn)
 
 
-def _notes(times: ScheduleTimes, chunks: int) -> list[str]:
+def _notes(times: ScheduleTimes, chunks: int, drawn: Counts[int]) -> list[str]:
+    ranks = range(len(times.ranks))
     kinds = {timed.task.kind for rank in times.ranks for timed in rank}
     notes = ["; ".join(text for kind, text in _MEANT.items() if kind in kinds)]
     if chunks > 1:
         notes.append(f"every rank has {chunks} stages; F0' is the forward pass in its second one")
-    ranks = range(len(times.ranks))
+    if len(drawn) < len(ranks):
+        spans = [
+            f"rank {rank} from unit {_span(times, rank)}" for rank in (ranks[0], ranks[len(ranks) // 2], ranks[-1])
+        ]
+        notes.append(
+            f"{len(drawn)} of {len(ranks)} ranks are drawn; they work one behind the other: {', '.join(spans)}"
+        )
     notes.append(f"units of {times.units} that a rank waits: {_by_rank([times.idle(rank) for rank in ranks])}")
     kept = _by_rank([times.held(rank) for rank in ranks])
     notes.append(f"micro-batches whose activations a rank keeps at once: {kept}")
     return notes
 
 
+def _span(times: ScheduleTimes, rank: int) -> str:
+    tasks = times.ranks[rank]
+    return f"{tasks[0].start} to {tasks[-1].end}" if tasks else "0 to 0"
+
+
 def _by_rank(counts: Counts[int]) -> str:
+    """What each rank has, ranks with the same beside each other together."""
     if len(set(counts)) == 1:
         return f"{counts[0]} on every rank"
-    return ", ".join(f"{count} on rank {rank}" for rank, count in enumerate(counts))
+    told, first = [], 0
+    for count, group in itertools.groupby(counts):
+        last = first + len(list(group)) - 1
+        told.append(f"{count} on rank {first}" if first == last else f"{count} on ranks {first} to {last}")
+        first = last + 1
+    more = [f"{min(counts)} to {max(counts)} on the others"] if len(told) > MOST_TOLD else []
+    return ", ".join(told[:MOST_TOLD] + more)
