@@ -52,6 +52,35 @@ def test_the_bytes_of_every_axis_are_those_of_its_rings(counted):
     ]
 
 
+OPTIONS = textwrap.dedent(
+    """
+    import argparse, torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dp", type=int, default=1)
+    mesh = init_device_mesh("cpu", (parser.parse_args().dp,), mesh_dim_names=("dp",))
+    dist.all_reduce(torch.ones(8), group=mesh.get_group("dp"))
+    """
+)
+
+
+def test_a_program_that_is_not_told_its_mesh_is_said_to_run_on_one_rank_and_how_to_give_it_more(tmp_path):
+    (tmp_path / "step.py").write_text(OPTIONS)
+    asked = ["cost", str(tmp_path / "step.py"), "--mesh", "dp=4"]
+    alone = CliRunner().invoke(main, asked)
+    assert alone.exit_code == 0, alone.output
+    assert "every axis of its mesh dp=1 has one rank, along which nothing can differ" in alone.stdout
+    assert f"shardwise {' '.join(asked)} -- --help may list them" in alone.stdout
+    assert "usage: " in CliRunner().invoke(main, [*asked, "--", "--help"]).output
+    assert "dp=1" not in CliRunner().invoke(main, [*asked, "--", "--dp", "4"]).stdout
+
+
+def test_a_program_without_collectives_is_no_program_on_one_rank(tmp_path):
+    (tmp_path / "step.py").write_text("import torch\ntorch.ones(2)\n")
+    said = CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=4"]).stdout
+    assert said == "no collective over more than one rank: rank 0 issues none on mesh dp=4\n"
+
+
 STEPS = textwrap.dedent(
     """
     import torch, torch.distributed as dist

@@ -120,6 +120,12 @@ def test_a_program_on_a_mesh_of_one_rank_is_told_so():
     )
 
 
+def test_a_mesh_of_one_rank_is_told_of_whatever_mesh_was_asked_for_and_the_command_can_be_typed():
+    ending = RunResult(unchecked_ops=84, own_mesh="dp=1", mesh="dp=4", script="train.py").ending
+    assert "has one rank" in ending.facts[0]
+    assert "shardwise check train.py --mesh dp=4 -- --help may list them" in ending.help[0]
+
+
 def test_threads_lose_nothing():
     collector = Collector()
 

@@ -25,6 +25,7 @@ from .options.module_option import module_option
 from .runs.guard import OWN_PROCESS, guarded
 
 if TYPE_CHECKING:
+    from shardwise.diagnostics.result import RunResult
     from shardwise.diagnostics.source_location import SourceLocation
     from shardwise.mesh.axis import MeshAxis
     from shardwise.planner.cost import Cost
@@ -161,7 +162,10 @@ def cost(
         count, events = steps.within(trace.events)
         step = StepTotals(count, _totals(_lines(replace(trace, events=events).exchanges(), links)))
         ways = _ways(cheaper_ways(seen.pairs, links))
-        click.echo(_json(lines, step, issued, ways) if form == "json" else _text(lines, step, issued, ways))
+        if form == "json":
+            click.echo(_json(lines, step, issued, ways))
+        else:
+            click.echo(_text(lines, step, issued, ways) if lines else _nothing(result))
     return ExitCode.CLEAN
 
 
@@ -271,9 +275,15 @@ def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float,
     return found
 
 
+def _nothing(result: RunResult) -> str:
+    """What is said where there is nothing to count, and what may be done about it."""
+    said = "no collective over more than one rank"
+    if (where := result.runs_alone) is not None:
+        return f"{said}: {where}\n  = help: {result.larger_mesh('cost')}"
+    return f"{said}: rank 0 issues none on mesh {result.mesh}"
+
+
 def _text(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways: Mapping[str, str]) -> str:
-    if not lines:
-        return "no collective over more than one rank"
     totals = _totals(lines)
     rows = [["over", "calls", "bytes", "time", "waited for at once"]]
     rows += [[over, str(calls), byte_count(received), duration(time), f"{waits} of {calls}"]

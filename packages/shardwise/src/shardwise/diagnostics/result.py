@@ -166,9 +166,8 @@ class RunResult:
         shown = self.coverage.has_modules or self.coverage.unjudged
         if self.checked_ops == 0 and not (self.errors or self.held_back or shown):
             told = f"no operation with typed operands was run, {self.unchecked_ops} without types"
-            if self.own_mesh and all(axis.endswith("=1") for axis in self.own_mesh.split(", ")):
-                where = f"every axis of its mesh {self.own_mesh} has one rank, along which nothing can differ"
-                return Finding("SW911", told, facts=(where,), help=(self._larger_mesh(),))
+            if (where := self.runs_alone) is not None:
+                return Finding("SW911", told, facts=(where,), help=(self.larger_mesh("check"),))
             return Finding(
                 "SW911",
                 told,
@@ -179,8 +178,18 @@ class RunResult:
             )
         return None
 
-    def _larger_mesh(self) -> str:
-        script = self.command("check").partition(" --mesh ")[0]
+    @property
+    def runs_alone(self) -> str | None:
+        """That the program has made a mesh of one rank, whatever the command's is; None if it has not."""
+        if not self.own_mesh or not all(axis.endswith("=1") for axis in self.own_mesh.split(", ")):
+            return None
+        return f"every axis of its mesh {self.own_mesh} has one rank, along which nothing can differ"
+
+    def larger_mesh(self, command: str) -> str:
+        """How the program is given more ranks, with a command."""
+        script = self.command(command)
+        if not self.mesh:
+            script = script.partition(" --mesh ")[0]
         return f"give it more ranks: options of its own go behind --, and {script} -- --help may list them"
 
     @property

@@ -107,8 +107,8 @@ def check_program(
         loaded = program.load()
         with (
             signals(interrupted),
-            made_meshes() as made,
             _world(options, recorder),
+            made_meshes() as made,  # the mesh of --mesh is none that the program has made
             trace(options.trace),
             checking(
                 strict=options.strict,
