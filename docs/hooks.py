@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.explain import page
-from shardwise_devtools import api_reference, zoo_pages
+from shardwise_devtools import api_reference, figures, zoo_pages
 from shardwise_devtools.sweep.coverage_page import render
 
 COVERAGE = Path(__file__).parent / "coverage.json"
@@ -29,6 +29,8 @@ _PARTS = (
 _INLINE = re.compile(r"(?<!<pre>)(?<!</span>)<code>[^<]*</code>")
 _OPTION = re.compile(r"((?<![\w-])--?[a-z][\w-]*)")
 """Options of commands in running text: a browser would break a line behind their hyphens."""
+_COMMANDS = re.compile(r'(?<=id="to-run-it">).*', re.DOTALL)
+"""The commands of a page of the zoo, which go on below where a phone has no room beside."""
 _DRAWING = re.compile(r'<img [^>]*src="(?P<name>[^":]+)\.svg"[^>]*/>')
 WHOLE_ON_A_PHONE = 640
 """Pixels of a drawing that can be read when it is as narrow as a phone."""
@@ -36,14 +38,15 @@ HEADLINE = re.compile("<!-- headline:begin -->\n(.*?)<!-- headline:end -->", re.
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add ``codes.md``, ``codes/SW###.md``, ``coverage.md``, ``reference/*.md``, ``zoo/*`` and ``llms.txt``."""
+    """Add pages of codes, coverage, the API and the zoo, drawings for phones, and ``llms.txt``."""
     rows = [f"| [{code.code}](codes/{code.code}.md) | {code.name} | {code.summary} |" for code in CODES.values()]
     table = ["# Diagnostic codes", "", "| code | name | what is wrong |", "| --- | --- | --- |", *rows, ""]
     files.append(File.generated(config, "codes.md", content="\n".join(table)))
     for code in CODES:
         files.append(File.generated(config, f"codes/{code}.md", content=page(code).text))
     files.append(File.generated(config, "coverage.md", content=render(json.loads(COVERAGE.read_text()))))
-    for name, text in {**api_reference.pages(), **zoo_pages.pages(), **zoo_pages.pictures()}.items():
+    made = {**api_reference.pages(), **zoo_pages.pages(), **zoo_pages.pictures(), **figures.narrow_figures()}
+    for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
     files.append(File.generated(config, "llms.txt", content=llms_txt(config, pages)))
@@ -82,6 +85,7 @@ def on_page_content(html: str, page: Page, files: Files, **context: object) -> s
     """Mark the parts of what commands print, which have colours on a terminal, and fit drawings to phones."""
     html = _OUTPUT.sub(lambda line: marked(line[0]), html)
     html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\1</span>', code[0]), html)
+    html = _COMMANDS.sub(lambda rest: _OPTION.sub(r'<span class="option">\1</span>', rest[0]), html)
     return _DRAWING.sub(lambda image: fitted(image, page.file.src_uri, files), html)
 
 

@@ -121,6 +121,26 @@ def test_on_a_phone_a_drawing_is_laid_out_anew_or_does_not_become_too_small(hook
     assert shown("index.md", "https://elsewhere/wide.svg") == '<img alt="it" src="https://elsewhere/wide.svg" />'
 
 
+def test_no_line_breaks_behind_the_hyphens_of_an_option_in_a_command_of_the_zoo(hooks):
+    code = '<h2 id="to-run-it">To run it</h2><pre><code>torchrun<span class="w"> </span>--dp<span class="w"> </span>2'
+    shown = hooks.on_page_content(code, page=None, files=None)
+    assert '<span class="option">--dp</span>' in shown
+    assert 'class="w"' in shown
+    assert re.sub(r"<[^>]+>", "", shown) == re.sub(r"<[^>]+>", "", code)
+    elsewhere = code.replace("to-run-it", "other")
+    assert hooks.on_page_content(elsewhere, page=None, files=None) == elsewhere
+
+
+def test_figures_of_parts_beside_each_other_have_these_below_each_other_on_a_phone():
+    from shardwise_devtools.figures import FIGURES, FOLDED_ON_PHONES, figure, narrow_figures
+
+    assert set(FOLDED_ON_PHONES) < set(FIGURES)
+    for name, drawn in narrow_figures().items():
+        whole = figure(name.removeprefix("figures/").removesuffix("-narrow.svg"))
+        wide, narrow = (float(re.search(r' width="([\d.]+)"', one)[1]) for one in (whole, drawn))
+        assert narrow < 400 < wide, name
+
+
 def test_the_site_colours_the_parts_of_a_finding_and_nothing_else(hooks):
     console = (ROOT / "README.md").read_text().partition("```console\n")[2].partition("```")[0]
     lines = console.replace("-->", "--&gt;").splitlines()[1:]

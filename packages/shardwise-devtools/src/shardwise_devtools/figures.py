@@ -12,6 +12,10 @@ from shardwise.cli.main import main as shardwise
 from shardwise.diagnostics.result import ExitCode
 
 FOLDER = Path(__file__).resolve().parents[4] / "docs" / "figures"
+NARROW = ("--width", "360")
+"""Pixels of a drawing on a phone."""
+FOLDED_ON_PHONES = ("sharded", "other-order", "partial")
+"""Those that are hard to read on a phone, and have parts that can stand below each other."""
 
 FIGURES: dict[str, tuple[str, ...]] = {
     "five-types": (
@@ -64,11 +68,16 @@ FIGURES: dict[str, tuple[str, ...]] = {
 """File name to the words of the command that draws it."""
 
 
-def figure(name: str) -> str:
-    """The SVG of one figure."""
+def narrow_figures() -> dict[str, str]:
+    """What pages show in place of some figures on a phone, by the name of the file: ``NAME-narrow.svg``."""
+    return {f"figures/{name}-narrow.svg": figure(name, *NARROW) for name in FOLDED_ON_PHONES}
+
+
+def figure(name: str, *more: str) -> str:
+    """The SVG of one figure; ``more`` are further words of its command."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figure.svg"
-        result = CliRunner().invoke(shardwise, [*FIGURES[name], "-o", str(file)])
+        result = CliRunner().invoke(shardwise, [*FIGURES[name], *more, "-o", str(file)])
         if result.exit_code:
             raise click.ClickException(f"shardwise {' '.join(FIGURES[name])}: {result.output}")
         return file.read_text("utf-8")
