@@ -1,6 +1,6 @@
 """The picture of a pipeline's schedule: a row for every rank, a column for every unit of time.
 
-Of many ranks some are drawn, and of a long schedule its start and its end; what is left out is said in words.
+Of many ranks some are drawn, and of a long schedule the time in which these do something; the rest is said in words.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from shardwise.drawing.tensors import LIMIT
 from .schedule import Order, ScheduleTimes, TaskKind, Timed, times_of
 
 MOST_UNITS = 16
-"""So many columns stand beside each other."""
+"""So many columns of two letters stand beside each other, and fewer wide ones."""
 MOST_ROWS = 4
-"""So many rows of so many columns are drawn of one rank."""
+"""A schedule of more rows of so many columns is long: not all of it is drawn."""
+MOST_BUSY_ROWS = 8
+"""So many rows in which a rank does something are drawn of it then."""
 MOST_RANKS = 4096
 """Of more ranks no schedule is computed."""
 MOST_TOLD = 6
@@ -38,7 +40,7 @@ Ranks = tuple[DimPart, ...]
 def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS, *, limit: int = LIMIT) -> Picture:
     """Who does what when, ``most`` units beside each other, and how long each rank waits.
 
-    ``limit`` ranks are drawn, and ``MOST_ROWS`` times as many units as stand beside each other.
+    ``limit`` ranks are drawn, and of a long schedule what these do.
     Errors: SW905 if the schedule never ends.
     """
     if ranks > MOST_RANKS:
@@ -49,7 +51,8 @@ def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS, *, limit:
     drawn = [part.start for part in shown if not part.is_left_out]
     chunks = 1 + max((timed.task.stage for rank in times.ranks for timed in rank), default=0) // ranks
     width = max((len(_text(timed, ranks)) for rank in times.ranks for timed in rank), default=1)
-    parts = [_part(times, shown, window, width) for window in _windows(times.units, most)]
+    beside = most * 5 // (3 + max(width, 2))
+    parts = [_part(times, shown, window, width) for window in _windows(times, drawn, beside)]
     return Picture(
         f"the schedule on {counted(ranks, 'rank')}: {times.units} units of time",
         f"A row for every rank, a column for every unit of time. {'; '.join(_told(times, drawn))}.",
@@ -58,21 +61,28 @@ def schedule_picture(order: Order, ranks: int, most: int = MOST_UNITS, *, limit:
     )
 
 
-def _windows(units: int, most: int) -> Iterator[DimPart]:
-    """The units that stand beside each other, one row after the other; of a long schedule some are left out.
+def _windows(times: ScheduleTimes, drawn: Counts[int], most: int) -> list[DimPart]:
+    """The units that stand beside each other, one row after the other.
 
-    Example:
-        >>> [part.tick for part in _windows(40, 16)], [part.tick for part in _windows(1000, 16)]
-        (['0:14', '14:28', '28:40'], ['0:16', '16:32', '…', '968:984', '984:1000'])
+    Of a long schedule those are left out in which none of the ranks that are drawn does anything, and the middle of
+    what is too long still.
     """
+    units = times.units
     if units <= MOST_ROWS * most:
         across = math.ceil(units / math.ceil(units / most)) if units else 1
-        yield from (DimPart(first, min(first + across, units)) for first in range(0, units, across))
-        return
-    half = MOST_ROWS // 2 * most
-    yield from (DimPart(first, first + most) for first in range(0, half, most))
-    yield DimPart(half, units - half, True)
-    yield from (DimPart(first, first + most) for first in range(units - half, units, most))
+        return [DimPart(first, min(first + across, units)) for first in range(0, units, across)]
+    busy = [timed for rank in drawn for timed in times.ranks[rank]]
+    kept = sorted({unit // most * most for timed in busy for unit in range(timed.start, timed.end)})
+    half = MOST_BUSY_ROWS // 2
+    if len(kept) > MOST_BUSY_ROWS:
+        kept = kept[:half] + kept[-half:]
+    found, upto = list[DimPart](), 0
+    for first in kept:
+        if first > upto:
+            found.append(DimPart(upto, first, True))
+        upto = min(first + most, units)
+        found.append(DimPart(first, upto))
+    return found
 
 
 def _part(times: ScheduleTimes, shown: Ranks, window: DimPart, width: int) -> Block:
