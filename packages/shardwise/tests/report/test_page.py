@@ -90,9 +90,10 @@ def test_wrong_numbers_stand_at_their_line_and_lead_to_the_list():
 def test_a_finding_has_the_colours_of_a_terminal_and_its_text():
     result = hostile("calm").result
     page = report_page(result, root="/project")
-    card = page.partition('<pre tabindex="0">')[2].partition("</pre>")[0]
-    told = html.unescape(re.sub(r"<[^>]+>", "", card)).rstrip()
-    assert told == render(result.findings[0], width=110, root="/project", limits=EVERYTHING).partition("\n")[2]
+    for kind, width in (("narrow", 42), ("wide", 110)):
+        card = re.search(rf'<pre class="{kind}"[^>]*>(.*?)</pre>', page, re.DOTALL)[1]
+        told = html.unescape(re.sub(r"<[^>]+>", "", card)).rstrip()
+        assert told == render(result.findings[0], width=width, root="/project", limits=EVERYTHING).partition("\n")[2]
     used = set(re.findall(r'class="ink-([\w-]+)"', card))
     assert {"primary", "gutter"} <= used
     assert all(f".ink-{kind}" in page for kind in used)

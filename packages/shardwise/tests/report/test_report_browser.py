@@ -89,6 +89,20 @@ def test_on_a_phone_tables_and_meshes_are_read_without_scrolling_and_cells_say_w
     assert said.strip('" ') == "where"
 
 
+@pytest.mark.parametrize(("width", "kind"), [(1400, "wide"), (390, "narrow")])
+def test_a_finding_is_read_without_scrolling_sideways(opened, width, kind):
+    said = NumbersSection("1 value differs", "error", text=(((("", "the loss differs, " * 20),)),))
+    page = opened(
+        report_page(hostile("calm").result, root="/project", numbers=said), viewport={"width": width, "height": 800}
+    )
+    shown = page.locator("pre:visible")
+    assert shown.count() == page.locator(f"pre.{kind}").count() > 1
+    for pre in shown.all():
+        overflows = pre.evaluate("pre => pre.scrollWidth > pre.clientWidth + 1")
+        assert not overflows or (kind == "wide" and "the loss differs" in pre.inner_text())
+    assert "shardwise explain" in shown.first.inner_text()
+
+
 def test_search_finds_a_line_and_leads_there(opened):
     page = opened(report_page(large(4)))
     page.keyboard.press("/")

@@ -32,6 +32,8 @@ from .traffic import LANE, WIDTH, by_axis, by_line, link_text, of_one_rank, time
 
 MOST_LISTED = 1000
 """Entries of one list that are written; the number of the rest is told."""
+COLUMNS, COLUMNS_OF_A_PHONE = 110, 42
+"""Of a finding."""
 MOST_MESHES = 12
 FEW = 12
 """So many tensors that disagree are shown unfolded."""
@@ -81,7 +83,10 @@ def report_page(
         version=version,
         tone=_TONES.get(result.exit_code, "warning"),
         said=_said(result),
-        findings=[(number, one, _text(one, root)) for number, one in enumerate(result.findings, 1)],
+        findings=[
+            (number, one, *(_text(one, root, width) for width in (COLUMNS, COLUMNS_OF_A_PHONE)))
+            for number, one in enumerate(result.findings, 1)
+        ],
         summaries={code: CODES[code].summary for code in {one.code for one in result.findings}},
         files=files,
         places=places,
@@ -152,9 +157,9 @@ def _values_text(values: Sequence[NamedTypes]) -> str:
     return ", ".join(f"{one.name}: {one.text}" if one.name else one.text for one in values)
 
 
-def _text(finding: Finding, root: str) -> list[Line]:
+def _text(finding: Finding, root: str, width: int) -> list[Line]:
     """The finding as in a terminal, without its first line, which is the title of its card."""
-    return finding_lines(finding, 110, root, EVERYTHING)[1:]
+    return finding_lines(finding, width, root, EVERYTHING)[1:]
 
 
 def _wrong(numbers: NumbersSection | None, places: _Places) -> dict[str, list[tuple[int, Noted]]]:
