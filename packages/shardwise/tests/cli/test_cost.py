@@ -11,7 +11,11 @@ from click.testing import CliRunner
 
 from shardwise.cli.main import main
 from shardwise.cli.runs import run
+from shardwise.cli.runs.schedule import check_recorded
 from shardwise.diagnostics.printing.quantities import duration
+from shardwise.host.program import Program
+from shardwise.mesh.shape import MeshShape
+from shardwise.uniformity.calls import TracedCall
 
 PROGRAM = textwrap.dedent(
     """
@@ -271,3 +275,17 @@ def test_moves_that_are_already_the_cheapest_way_are_not_advised(tmp_path):
     result = CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=4"])
     assert result.exit_code == 0, result.output
     assert "what is between" not in result.output
+
+
+def test_the_groups_of_a_large_mesh_are_recorded_without_a_list_of_all_ranks_for_each(tmp_path):
+    script = tmp_path / "mesh.py"
+    script.write_text(
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "init_device_mesh('cpu', (256, 4), mesh_dim_names=('dp', 'tp'))\n"
+    )
+    options = run.CheckOptions(1024, mesh=MeshShape.parse("dp=256,tp=4"), strict=False)
+    _, [trace] = check_recorded(Program(str(script)), options)
+    made = [one.group.ranks for one in trace.events if isinstance(one, TracedCall) and one.kind == "new_group"]
+    assert len(made) > 200
+    assert made[0] == tuple(range(1024))
+    assert all(ranks is made[0] for ranks in made)

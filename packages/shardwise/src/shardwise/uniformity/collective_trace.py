@@ -77,6 +77,12 @@ class Link(Protocol):
         """Something that is known of this rank, for the end."""
 
 
+@functools.lru_cache(maxsize=8)
+def _group_of_all(ranks: int) -> TracedGroup:
+    """One for all calls: a mesh of many ranks makes thousands of groups, and each is made by all."""
+    return TracedGroup(tuple(range(ranks)))
+
+
 class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a ``Link`` of each collective that this thread issues."""
 
@@ -168,8 +174,8 @@ class CollectiveRecorder(DispatchMode):  # type: ignore[no-untyped-call]
 
     def new_group(self, ranks: tuple[int, ...]) -> None:
         """A group is about to be made by all ranks."""
-        world = tuple(range(dist.get_world_size()))
-        self.link.post(TracedCall("new_group", TracedGroup(world), user_location(1), members=ranks, blocking=False))
+        world = _group_of_all(dist.get_world_size())
+        self.link.post(TracedCall("new_group", world, user_location(1), members=ranks, blocking=False))
 
     def reduced_by_wrapper(self, buffer: torch.Tensor, process_group: object) -> None:
         """A wrapper's reducer would sum ``buffer`` over a group; it does not, in a fake world."""
