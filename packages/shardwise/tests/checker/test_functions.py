@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed as renamed
 from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
@@ -124,8 +125,18 @@ class Gathered(Scaled):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        if dist.is_mpi_available():
+        if not x.ndim:
             dist.gather(x)
+        return x.view_as(x)
+
+
+class GatheredByAnotherName(Scaled):
+    """A module that the program has renamed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        if not x.ndim:
+            renamed.gather(x)
         return x.view_as(x)
 
 
@@ -148,7 +159,7 @@ def test_where_types_are_observed_a_function_that_can_only_be_local_is_so_and_is
 
 @pytest.mark.parametrize(
     ("cls", "letters"),
-    [(Scaled, "P"), (OwnRank, "R"), (Kernel, "R"), (Product, "VI"), (Gathered, "R")],
+    [(Scaled, "P"), (OwnRank, "R"), (Kernel, "R"), (Product, "VI"), (Gathered, "R"), (GatheredByAnotherName, "R")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_of_a_function_of_which_that_is_not_so_the_type_is_lost_and_listed(tp_mesh, cls, letters):

@@ -125,12 +125,20 @@ def names_read(code: types.CodeType) -> set[str]:
 
 
 def names_called(function: types.FunctionType) -> set[str]:
-    """``names_read``, and what torch itself calls the collectives that are read under another name."""
+    """``names_read``, and what torch itself calls the collectives, groups and modules that have another name there."""
     read = names_read(function.__code__)
     values = (function.__globals__.get(name) for name in read)
     held = (_content(cell) for cell in function.__closure__ or ())
-    ours = (one for one in (*values, *held) if str(getattr(one, "__module__", "")).startswith("torch.distributed"))
-    return read | {str(getattr(one, "__name__", "")) for one in ours}
+    return read | {_own_name(one) for one in (*values, *held) if _is_distributed(one)}
+
+
+def _is_distributed(thing: object) -> bool:
+    where = thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", "")
+    return str(where).startswith(("torch.distributed", "torch._C._distributed"))
+
+
+def _own_name(thing: object) -> str:
+    return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def functions_behind(cls: type, objects: Sequence[object] = ()) -> list[types.FunctionType]:
