@@ -92,6 +92,59 @@ def test_a_bug_is_found_in_what_has_been_written(tmp_path):
     assert checked["findings"], checked
 
 
+BY_HAND = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+shift = torch.nn.Parameter(torch.tensor(0.5))
+head = torch.nn.Linear(3, 3)
+data, targets = torch.randn(3, 8, 4), torch.randint(0, 3, (3, 8))
+
+def train(weights, params):
+    parameters = [*weights, *params.values(), shift, *head.parameters()]
+    for x, y in zip(data, targets):
+        x, y = x.chunk(world)[rank], y.chunk(world)[rank]
+        for weight in weights:
+            x = torch.tanh(x @ weight)
+        loss = torch.nn.functional.cross_entropy(head(x * params["scale"] + shift), y)
+        loss.backward()
+        with torch.no_grad():
+            for p in parameters:
+                dist.all_reduce(p.grad)
+                p -= 0.1 * p.grad / world
+                p.grad = None
+
+def main():
+    torch.manual_seed(0)
+    weights = []
+    for rows, columns in ((4, 6), (6, 5), (5, 3)):
+        weights.append(torch.nn.Parameter(torch.randn(rows, columns)))
+    params = {"scale": torch.nn.Parameter(torch.ones(3))}
+    train(weights, params)
+
+main()
+"""
+
+
+def test_parameters_that_no_module_has_get_types_where_the_program_names_them(tmp_path):
+    """A list that a loop fills, a dict, and a parameter beside a module; the bug is found where a sum is left out."""
+    script = tmp_path / "train.py"
+    script.write_text(BY_HAND)
+    told = run(tmp_path, "infer", script.name, "--mesh", "dp=2", "--write")
+    assert "left as they are" not in told.stdout
+    after = script.read_text()
+    assert "    assert_type(weights, {dist.group.WORLD: R})\n" in after
+    assert "    assert_type(params['scale'], {dist.group.WORLD: R})\n    train(weights, params)\n" in after
+    assert "assert_type(shift, {dist.group.WORLD: R})" in after
+    checked = report(tmp_path, "check", script.name, "--mesh", "dp=2")
+    assert (checked["verdict"], checked["findings"]) == ("clean", [])
+    script.write_text(after.replace("                dist.all_reduce(p.grad)\n", ""))
+    found = report(tmp_path, "check", script.name, "--mesh", "dp=2")
+    assert [one["code"] for one in found["findings"]] == ["SW113"]
+
+
 def test_other_peoples_files_are_left_alone_and_open_choices_are_named(tmp_path):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()

@@ -222,6 +222,15 @@ def first(x):
     dist.broadcast(x, 0)
     return x
 
+class Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.ops.aten.mul(x, 2.0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2.0
+
 unsaid = torch.randn(4)
 teacher = nn.Linear(6, 1).requires_grad_(False)
 mean = torch.zeros(())
@@ -236,6 +245,7 @@ model = nn"""
         ("targets + summed(unsaid.mean())", "what all_reduce exchanges"),
         ("targets + mean.copy_(summed(unsaid.mean()))", "what all_reduce exchanges"),
         ("targets + torch.stack(dist.nn.all_gather(unsaid)).mean()", "what all_gather exchanges"),
+        ("targets + Fused.apply(ddp(inputs))", "what Fused makes"),
         ("targets + unsaid.mean()", ""),
         ("targets + first(unsaid.mean())", ""),
         ("targets + 0 * summed(inputs.mean())", ""),
@@ -371,10 +381,17 @@ torch.optim.SGD(model.parameters(), lr=0.1).step()
     ids=["sum over tp", "no sum", "a message", "a count", "a sum over dp", "typed along tp"],
 )
 def test_what_is_exchanged_over_an_axis_without_types_leaves_no_verdict(project, old, new, unjudged):
-    """``DistributedDataParallel`` types what it wraps along dp, which says nothing of sums over tp."""
+    """``DistributedDataParallel`` types what it wraps along dp, which says nothing of sums over tp.
+
+    A message is no sum; but nobody knows the type of what a function makes that sends one.
+    """
     report = reported(project, BOTH.replace(old, new, 1).replace("'S(1)'", "shardwise.S(1)"))
     assert report["coverage"]["unjudged_axes"] == unjudged
-    assert (report["verdict"], report["findings"]) == ("inconclusive" if unjudged else "clean", [])
+    assert [", which rests on what Sum makes" in one for one in report["coverage"]["unjudged_losses"]] == (
+        [True] if "dist.send" in new else []
+    )
+    is_judged = not unjudged and "dist.send" not in new
+    assert (report["verdict"], report["findings"]) == ("clean" if is_judged else "inconclusive", [])
 
 
 def test_the_axis_that_was_not_judged_is_named(project):

@@ -10,7 +10,7 @@ import pytest
 from shardwise.verifier.annotating.annotations import Annotation, plan_annotations
 from shardwise.verifier.annotating.inference import InferredType
 from shardwise.verifier.annotating.source_edits import with_annotations
-from shardwise.verifier.records.annotation_sites import AnnotationSites, Place, Reach
+from shardwise.verifier.records.annotation_sites import AnnotationSites, Held, Place, Reach
 
 R_OVER_DP = (('"dp"', "R"),)
 
@@ -50,6 +50,27 @@ CASES = {
         "model = DDP(Linear())\n",
         parameter(TOP, "model.module.weight", 1, unwrapped=("model.weight",)),
         'model = DDP(Linear())\nassert_type(model.module.weight, {"dp": R})\n',
+    ),
+    "before the loop in which what no module has is used": (
+        "w = []\nfor n in sizes:\n    w.append(make(n))\nopt = SGD(w)\nfor x in data:\n    f(w, x).backward()\n",
+        parameter(TOP, "w[0]", 6, held=Held.USED_HERE),
+        "w = []\nfor n in sizes:\n    w.append(make(n))\nopt = SGD(w)\n"
+        'assert_type(w[0], {"dp": R})\nfor x in data:\n    f(w, x).backward()\n',
+    ),
+    "before the call of what uses it, also in the loop in which it is made": (
+        "for seed in seeds:\n    w = make(seed)\n    fill(w)\n    train(w)\n",
+        parameter(TOP, "w['up']", 4, held=Held.USED_WITHIN),
+        "for seed in seeds:\n    w = make(seed)\n    fill(w)\n    assert_type(w['up'], {\"dp\": R})\n    train(w)\n",
+    ),
+    "behind what binds it, where it is used without a loop": (
+        "w = make()\nloss = f(w)\nloss.backward()\n",
+        parameter(TOP, "w", 3, held=Held.USED_HERE),
+        'w = make()\nassert_type(w, {"dp": R})\nloss = f(w)\nloss.backward()\n',
+    ),
+    "an argument that no module has": (
+        "def train(w, data):\n    for x in data:\n        f(w, x).backward()\n",
+        parameter(Place("", "train", 1), "w", 3, held=Held.USED_HERE),
+        'def train(w, data):\n    assert_type(w, {"dp": R})\n    for x in data:\n        f(w, x).backward()\n',
     ),
     "an input of a loop": (
         "for x, y in loader:\n    model(x)\n",

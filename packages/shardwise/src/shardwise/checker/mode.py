@@ -98,6 +98,8 @@ class NotingMode(CheckMode):
         named = kwargs or _NO_KWARGS
         checked, unchecked = session.checked, session.unchecked
         typed = has_typed(args, named)
+        if session.untyped is not None:
+            session.untyped.losing = False
         result = super().__torch_function__(func, types, args, kwargs)
         if session.untyped is not None:
             session.untyped.follow(getattr(func, "__name__", ""), args, named, result)

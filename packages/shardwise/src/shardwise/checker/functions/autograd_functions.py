@@ -146,6 +146,8 @@ def _noting_loss(session: CheckSession, cls: type, operands: Sequence[torch.Tens
     if made and any(type.axes for type in types) and not any(tag_of(leaf) is not None for leaf in made):
         what = f"the type of what {cls.__qualname__} makes, an autograd function that nobody declares"
         session.lose(what, user_site())
+        if session.untyped is not None:
+            session.untyped.lost(cls.__qualname__, made)
     return results
 
 

@@ -3,10 +3,11 @@
 loss = cross_entropy(ddp(x), y)         data without a type: whose it is, is said of what the model is called with
 loss = mse_loss(ddp(x), teacher(x))     parameters without a type: they may differ between ranks
 kl = ref.mean(); dist.all_reduce(kl)    an exchange of what has no type: it may be missing, or be a sum for a mean
+h = Fused.apply(x)                      the type of what is made is lost: nobody knows what its backward gives
 
-What has no type is unknown, and no finding rests on it. Nor may a verdict: of a loss that is computed from parameters
-without a type, or from what ranks exchanged without one, nobody knows what its gradients are gradients of. So such
-values are followed from call to call, and a loss that is one of them is said not to be judged.
+What has no type is unknown, and no finding rests on it. Nor may a verdict: of a loss that is computed from one of the
+last three nobody knows what its gradients are gradients of. So such values are followed from call to call, and a loss
+that is one of them is said not to be judged.
 """
 
 from __future__ import annotations
@@ -42,28 +43,35 @@ class _Source:
 
 
 class UntypedSources:
-    """The values of one run that rest on parameters or exchanges without a type."""
+    """The values of one run that rest on parameters or exchanges without a type, or on a type that was lost.
+
+    ``losing``  a type has been lost since this was set to False, before the call that is followed.
+    ``losses``  those of such values that backward has started from, a sentence each.
+    """
 
     def __init__(self) -> None:
+        self.losing = False
         self._sources: Any = by_tensor()
         self.losses: dict[str, None] = {}
 
     def exchanged(self, op: str, received: Iterable[torch.Tensor]) -> None:
         """A collective has left in ``received`` what no type says anything of."""
-        source = _Source(f"what {op} exchanges", user_site(1))
-        for tensor in received:
-            self._sources[tensor] = source
+        self._mark(received, _Source(f"what {op} exchanges", user_site(1)))
+
+    def lost(self, name: str, made: Iterable[torch.Tensor]) -> None:
+        """Of what the function ``name`` has made the type is lost."""
+        self._mark(made, _Source(f"what {name} makes", user_site(1)))
 
     def follow(self, name: str, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> None:
         """The call of operator ``name`` has come back; it has written into its first operand if that ends in ``_``."""
         with no_torch_function():
             source = next(self._found(flat_arguments(args, kwargs)), None)
-            if source is None:
-                return
-            written = args[:1] if name.endswith("_") or name == "setitem" else ()
-            for made in (*written, *tree_leaves(result)):
-                if isinstance(made, torch.Tensor) and not isinstance(made, torch.nn.Parameter) and not _is_known(made):
-                    self._sources[made] = source
+            if source is None and self.losing:
+                source = _Source(f"what {name} makes", user_site(1))
+            if source is not None:
+                written = args[:1] if name.endswith("_") or name == "setitem" else ()
+                leaves = [leaf for leaf in (*written, *tree_leaves(result)) if isinstance(leaf, torch.Tensor)]
+                self._mark((one for one in leaves if not isinstance(one, torch.nn.Parameter)), source)
 
     def take_loss(self, loss: torch.Tensor, axes: Iterable[MeshAxis]) -> None:
         """Backward starts from ``loss``; ``axes`` are those over which the gradients of it have types."""
@@ -73,6 +81,11 @@ class UntypedSources:
             return
         place, of = _place(user_location()), _place(None if source.site is None else source.site.location())
         self.losses[f"the loss{place}, which rests on {source.what} without a type{of}"] = None
+
+    def _mark(self, made: Iterable[torch.Tensor], source: _Source) -> None:
+        for tensor in made:
+            if not _is_known(tensor):
+                self._sources[tensor] = source
 
     def _found(self, values: Iterable[object]) -> Iterator[_Source]:
         for value in values:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.diagnostics.result import Collector
 from shardwise.diagnostics.source import Site
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.session import Partials, Session
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.mesh.axis import MeshAxis
@@ -115,6 +116,11 @@ class CheckSession(Session):
         """How far global typing reaches, if the session is in global mode."""
         partials = self.partials != "explicit"
         return Scope(partials=partials) if mesh is None else Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes)
+
+    def lose(self, what: str, location: SourceLocation | Site | None) -> None:
+        super().lose(what, location)
+        if self.untyped is not None:
+            self.untyped.losing = True
 
     def averages(self, axis: MeshAxis) -> bool:
         """Whether a wrapper averages gradients over ``axis``, or over one that it is part of: the whole world, say."""

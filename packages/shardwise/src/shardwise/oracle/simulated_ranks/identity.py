@@ -133,8 +133,8 @@ def names_called(function: types.FunctionType) -> set[str]:
 
 
 def _is_distributed(thing: object) -> bool:
-    where = thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", "")
-    return str(where).startswith(("torch.distributed", "torch._C._distributed"))
+    where = str(thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", ""))
+    return where.startswith("torch.") and "distributed" in where
 
 
 def _own_name(thing: object) -> str:

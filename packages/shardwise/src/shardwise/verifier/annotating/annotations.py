@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..records.annotation_sites import AnnotationSites, Place, Reach
+from ..records.annotation_sites import AnnotationSites, Held, Place, Reach
 from .inference import InferredType
 
 EITHER = "R or I"
@@ -26,6 +26,7 @@ class Annotation:
 
     ``expressions``  what is annotated, in program order.
     ``type``         the keys are Python: a name in quotes, or what a process group is called.
+    ``held``         of a parameter: whether a module has it, and else where it is used.
     ``unwrapped``    the same expressions where the name is not bound to a wrapper yet.
     ``call``         of an input that has no name: the call that it is given to, and its position among the arguments.
     """
@@ -38,6 +39,7 @@ class Annotation:
     is_input: bool = False
     call: tuple[int, int, int, int] | None = None
     argument: int = 0
+    held: Held = Held.BY_A_MODULE
     unwrapped: tuple[str, ...] = ()
 
 
@@ -137,9 +139,10 @@ def _claim(place: Place, bound: str, type: Written, ways: Sequence[Reach], holde
         own = f"({paths})" if len(expressions) > 1 else f"({paths},)"
         expressions, unwrapped = (f"[p for name, p in {bound}.named_parameters() if name in {own}]",), ()
     elif len(expressions) == min(way.whole for way in ways) and len(expressions) > 2:
-        expressions, unwrapped = (f"list({bound}.parameters())",), ()
+        by_module = ways[0].held is Held.BY_A_MODULE
+        expressions, unwrapped = (f"list({bound}.parameters())" if by_module else bound,), ()
     line = max(way.line for way in ways)
-    return Annotation(place, bound, line, expressions, type, unwrapped=unwrapped)
+    return Annotation(place, bound, line, expressions, type, held=ways[0].held, unwrapped=unwrapped)
 
 
 def _shared(

@@ -20,7 +20,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 from shardwise.rewriting.file_edit import FileEdit, read_source
 from shardwise.rewriting.spelling import Spelling
 
-from ..records.annotation_sites import Place
+from ..records.annotation_sites import Held, Place
 from .annotations import Annotation
 
 WIDTH = 100
@@ -252,6 +252,8 @@ def _place_of_parameter(
     annotation: Annotation, layout: _Layout, function: cst.FunctionDef | None, body: Block
 ) -> tuple[Block, int]:
     """Behind what binds the name and what fills the parameter; for what a module has itself, the end of __init__."""
+    if annotation.held is not Held.BY_A_MODULE:
+        return _before_use(annotation, layout, body)
     if annotation.bound == "self" and function is not None:
         if function.name.value == "__init__":
             last = body.body[-1]
@@ -268,6 +270,36 @@ def _place_of_parameter(
         raise CannotPlace
     _, chain = before[-1] if before else after[0]
     return _behind(chain, layout.chain(body, annotation.line))
+
+
+def _before_use(annotation: Annotation, layout: _Layout, body: Block) -> tuple[Block, int]:
+    """Before the loop in which the parameters are used, or the call: they may be filled in several statements before.
+
+    weights = []
+    for n in sizes:
+        weights.append(make(n))
+    assert_type(weights, ...)         here
+    for x in data:
+        loss(weights, x).backward()   what is running
+
+    Without a loop and a call the loss has been computed in a statement before: behind what binds the name.
+    """
+    running = layout.chain(body, annotation.line)
+    bound = [
+        chain
+        for statement, chain in layout.bindings(body, annotation.bound)
+        if layout.lines(statement).start.line < annotation.line
+    ]
+    last = bound[-1] if bound else []
+    shared = [(block, at) for block, at in running if any(block is one for one, _ in last)] or running[:1]
+    if not shared:
+        raise CannotPlace
+    block, at = shared[-1]
+    if annotation.held is Held.USED_WITHIN or not isinstance(block.body[at], cst.SimpleStatementLine):
+        return block, at
+    if not last:
+        raise CannotPlace
+    return block, next(position for one, position in last if one is block) + 1
 
 
 def _place_of_input(

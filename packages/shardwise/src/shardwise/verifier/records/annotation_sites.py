@@ -13,6 +13,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -66,6 +67,14 @@ class Place:
     start: int
 
 
+class Held(Enum):
+    """What has a parameter, and where is backward when it is met?"""
+
+    BY_A_MODULE = "by a module"
+    USED_HERE = "used here"
+    USED_WITHIN = "used in a function that is called here"
+
+
 @dataclass(frozen=True)
 class Reach:
     """What code at ``place`` can call a tensor.
@@ -80,6 +89,8 @@ class Reach:
     ``unwrapped``   of a wrapper: the expression before the name was bound to the wrapper, if it was bound before.
     ``path``        what ``named_parameters`` of the module that is bound to the name calls it, and ``holder`` which
                     module that is; empty, and 0, if it is none.
+    ``held``        of a parameter that no module has: where backward runs that has reached it, in a function that is
+                    called at ``line`` or at ``line`` itself. The type goes before that, behind all that has filled it.
     """
 
     place: Place
@@ -93,6 +104,7 @@ class Reach:
     unwrapped: str = ""
     path: str = ""
     holder: int = 0
+    held: Held = Held.BY_A_MODULE
 
 
 @dataclass(frozen=True)
@@ -252,6 +264,28 @@ class SiteRecorder:
                         )
             self.sites.parameters[name] = tuple(found)
             self._by_memory.pop(parameter.data_ptr(), None)
+
+    def held(self, name: str, parameter: torch.Tensor, frame: FrameType) -> None:
+        """A parameter that no module has, which backward is about to reach, is ``name`` in ``frame``."""
+        if not self._is_own(frame.f_code):
+            return
+        bound = name.partition("[")[0].partition(".")[0]
+        listed, innermost = frame.f_locals.get(bound), next(iter(self._running()), None)
+        own = listed if isinstance(listed, (list, tuple)) else ()
+        with no_torch_function():
+            declared = self._declared(parameter)
+        self.sites.parameters[name] = (
+            Reach(
+                _place_of(frame.f_code),
+                name,
+                bound,
+                frame.f_lineno,
+                groups=self._groups(frame),
+                declared=declared,
+                whole=len(own) if all(isinstance(one, torch.Tensor) for one in own) else 0,
+                held=Held.USED_HERE if frame is innermost else Held.USED_WITHIN,
+            ),
+        )
 
     def called(self, name: str, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """``x``, known as ``name``, is given to a module or a loss; gives its companions, with what they are called.

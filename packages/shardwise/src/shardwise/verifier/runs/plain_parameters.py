@@ -51,6 +51,10 @@ class PlainParameters:
                 self._frames[name] = frame
                 yield name, leaf, before
 
+    def frame_of(self, name: str) -> FrameType:
+        """The function whose variable leads to the tensor of a name."""
+        return self._frames[name]
+
     def at_the_end(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """Name, tensor, and what the program has in its place in the end, where that is another one."""
         ends: dict[FrameType, dict[str, torch.Tensor]] = {}

@@ -95,7 +95,7 @@ class OptimizerSteps:
         with no_torch_function():
             self.recorder.add("input", name, x, UNTYPED, None).use = Use(0, user_location())
             if self.layouts:
-                # The companions are looked for on every rank, so that they have the same names in every run.
+                # On every rank, so that companions have the same names in every run.
                 for other, tensor in self.sites.called(name, x) if self.sites is not None else ():
                     self.recorder.add("input", other, tensor, UNTYPED, None)
 
@@ -135,13 +135,17 @@ class OptimizerSteps:
                     self._start(name, parameter)
                 else:  # gathered where it is used, and taken apart again
                     self.awaited[id(parameter)] = name
-                if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
-                    with no_torch_function():
-                        _hook_first(parameter, functools.partial(self._computed, name))
+                self._hear(name, parameter)
         if self.layouts:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
                     self._add("buffer", plain_name(name), buffer, UNTYPED, None)
+
+    def _hear(self, name: str, parameter: torch.Tensor) -> None:
+        """Listen to the gradients that backward computes, before anybody sums them."""
+        if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
+            with no_torch_function():
+                _hook_first(parameter, functools.partial(self._computed, name))
 
     def used(self, args: Sequence[object]) -> None:
         """A function is called with these: is there a parameter among them that has got its elements?"""
@@ -161,14 +165,17 @@ class OptimizerSteps:
             # What has the name of another is that parameter as FSDP has gathered it.
             if new.pop(id(parameter), None) is not None and name not in known:
                 self._remember(name, parameter)
-        # Beside modules a leaf is rather what a stage has received, or an input whose gradient is wanted.
-        for name, leaf, before in self.plain.named(new.values() if not owned else ()):
+        # Beside modules a plain leaf is rather what a stage has received, or an input whose gradient is wanted.
+        plain = [one for one in new.values() if not owned or isinstance(one, torch.nn.Parameter)]
+        for name, leaf, before in self.plain.named(plain):
             if before is None:
                 self.names.call(leaf, name)
+                if self.sites is not None:
+                    self.sites.held(name, leaf, self.plain.frame_of(name))
+                self._hear(name, leaf)
                 self._remember(name, leaf)
             else:
                 self._follow(before, leaf)
-
         if not self.optimizers:
             for key in {id(leaf) for leaf in leaves} & set(self.remembered):
                 self._update(*self.remembered[key][:3])
