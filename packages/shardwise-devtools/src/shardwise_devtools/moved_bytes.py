@@ -86,7 +86,7 @@ def _at(type: TensorType, axis: MeshAxis) -> object:
 def table() -> str:
     """The table of all cases."""
     lines = [
-        "| mesh | global shape | pairs | fewer bytes | as many | more | bytes of all pairs, against DTensor's |",
+        "| mesh | global shape | pairs | fewer bytes | as many | more | all bytes, of DTensor's |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     counts = [count(mesh, shape) for mesh, shape in CASES]
