@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from shardwise.cli.main import main
+from shardwise.diagnostics.printing.printable import cells
 
 SUBJECTS = [
     ["f32[2,3,4,5@tp] {dp: R}", "--mesh", "dp=2,tp=2"],
@@ -101,3 +103,14 @@ def test_a_plan_is_drawn_beside_its_text(tmp_path):
     refused = CliRunner().invoke(main, ["plan", *arguments, "-o", "plan.pdf"], prog_name="shardwise")
     assert refused.exit_code == 2
     assert "known are .svg" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [["--mesh", "dp=1048576"], ["--mesh", "dp=1024,tp=1024"]])
+def test_a_limit_beyond_all_bounds_draws_as_much_as_there_is_room_for(words):
+    started = time.process_time()
+    found = CliRunner().invoke(main, ["draw", *words, "--limit", "1000000"])
+    assert time.process_time() - started < 20, "it never ended"
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert max(map(cells, lines)) <= 100
+    assert max(map(cells, lines)) > 60

@@ -190,3 +190,10 @@ def test_coordinates_are_told_as_the_rank_that_they_make():
 )
 def test_the_first_line_counts_ranks_and_nodes(words, said):
     assert CliRunner().invoke(main, ["mesh", *words]).output.startswith(said)
+
+
+def test_of_a_group_with_many_ranks_the_first_and_the_last_are_told():
+    said = CliRunner().invoke(main, ["mesh", "dp=2,tp=65536", "--rank", "65541", "--no-draw"])
+    assert said.exit_code == 0, said.output
+    assert "  tp with 65536 65537 65538 65539 65540 65541 65542 65543 .. 131071, 65536 ranks\n" in said.stdout
+    assert "  dp with 5 65541\n" in said.stdout

@@ -33,6 +33,8 @@ Examples:
   shardwise mesh tp=8,dp=4 --column-major --busiest tp,dp --format json
 """
 SHOWN_GROUPS, SHOWN_RANKS = 2, 8
+SHOWN_MEMBERS = 64
+"""Of the groups of one rank."""
 NEAR = 0.7
 """So much alike are two names of which one may be a slip for the other."""
 Flattened = dict[str, list[str]]
@@ -250,6 +252,9 @@ def _ranks(one: AxisOnNodes, at: int) -> list[int]:
 def _group_of(one: AxisOnNodes, rank: int) -> list[int]:
     """The ranks that ``rank`` talks to along the axis, itself included."""
     start = rank - one.fiber(one.axis.layout.place(rank))
+    if len(one.fiber.modes) == 1:
+        [(size, stride)] = one.fiber.modes
+        return list(range(start, start + size * stride, stride))
     return [start + one.fiber(place) for place in range(one.fiber.size)]
 
 
@@ -331,4 +336,11 @@ def _rank_lines(rank: dict[str, object], moved: bool) -> list[str]:
     if moved:
         lines.append(f"  as launched above this place has rank {rank['launched_as']}; rank {rank['rank']} has place")
         lines[-1] += f" {rank['launched_here']}"
-    return [*lines, *(f"  {name} with {' '.join(map(str, ranks))}" for name, ranks in groups.items())]
+    return [*lines, *(f"  {name} with {_members(ranks)}" for name, ranks in groups.items())]
+
+
+def _members(ranks: list[int]) -> str:
+    """The ranks of a group; of a large one the first and the last."""
+    if len(ranks) <= SHOWN_MEMBERS:
+        return " ".join(map(str, ranks))
+    return f"{' '.join(map(str, ranks[:SHOWN_RANKS]))} .. {ranks[-1]}, {len(ranks)} ranks"

@@ -31,16 +31,24 @@ class Drawing:
 
     def picture(self, width: float | None = None, metrics: Metrics = TEXT) -> Picture:
         """The picture with as many indices as fit, folded only where the fewest do not fit."""
-        pictures = [self._make(self._limit)]
+        picture = self._make(self._limit)
         if width is None:
-            return pictures[0]
+            return picture
         for folds in (False, True):
-            for at, limit in enumerate(range(self._limit, LEAST - 1, -1)):
-                if at == len(pictures):
-                    pictures.append(self._make(limit))
-                if size_of(fitted(pictures[at], width, metrics, folds=folds).block, metrics).width <= width:
-                    return pictures[at]
-        return pictures[-1]
+            if _fits(picture, width, metrics, folds):
+                return picture
+            fewest, most = LEAST, self._limit  # a smaller limit makes no picture wider, so halves are looked at
+            best: Picture | None = None
+            while fewest < most:
+                limit = (fewest + most) // 2
+                smaller = self._make(limit)
+                if _fits(smaller, width, metrics, folds):
+                    best, fewest = smaller, limit + 1
+                else:
+                    most = limit
+            if best is not None:
+                return best
+        return self._make(LEAST)
 
     def text(self, width: int = TEXT_WIDTH, *, color: bool = False) -> str:
         """Line-drawing characters in ``width`` columns."""
@@ -62,3 +70,7 @@ class Drawing:
 
     def __repr__(self) -> str:
         return f"<Drawing of {self._make(LEAST).title}>"
+
+
+def _fits(picture: Picture, width: float, metrics: Metrics, folds: bool) -> bool:
+    return size_of(fitted(picture, width, metrics, folds=folds).block, metrics).width <= width

@@ -35,7 +35,7 @@ def fitting_limit(sizes: Sequence[int], limit: int = LIMIT) -> int:
     """
     if len(sizes) > MOST_DIMS:
         raise SpmdValueError(f"a picture has at most {MOST_DIMS} dims or axes, and here are {len(sizes)}", code="SW905")
-    for smaller in range(limit, 3, -1):
+    for smaller in range(min(limit, MOST_TILES), 3, -1):  # with more the tiles are no more
         count = 1
         for size in sizes:
             count *= max(min(size, smaller), 1)
