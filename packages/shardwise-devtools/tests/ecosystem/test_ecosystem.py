@@ -108,6 +108,18 @@ def test_a_row_that_was_not_run_now_is_marked_as_an_older_one():
     )
 
 
+def test_a_finding_of_an_older_run_gets_the_verdict_that_was_given_since(monkeypatch):
+    some = Framework("some", ("some==1",), (replace(CASE, commands=(CHECK, VERIFY)),))
+    monkeypatch.setattr(report, "judgements", list)
+    before = report.page([some], [RUN])
+    assert "Not judged." in before
+    judged = report.Judgement("some", "SW101", "a mixes b", "true", "they part")
+    monkeypatch.setattr(report, "judgements", lambda: [judged])
+    after = report.page([some], [replace(RUN, command=VERIFY, found=())], before)
+    assert after.count("**True**: they part.") == 1
+    assert "Not judged." not in after
+
+
 def test_the_verdicts_can_be_read():
     for one in report.judgements():
         assert one.verdict in ("true", "false")

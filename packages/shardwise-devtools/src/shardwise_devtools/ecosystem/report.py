@@ -22,6 +22,7 @@ INTRODUCTION = (
     "and by torch's own marks or Megatron's; `verify` compares the numbers of all ranks with those of one.",
 )
 _OLDER = " (an older run)"
+_UNJUDGED = "Not judged."
 OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
 
 
@@ -34,6 +35,11 @@ class Judgement:
     words: str
     verdict: str
     why: str
+
+    @property
+    def text(self) -> str:
+        """As the page has it."""
+        return f"**{self.verdict.capitalize()}**: {self.why}."
 
     def meets(self, run: Run, found: Found) -> bool:
         """Is this the finding that is meant?"""
@@ -150,7 +156,7 @@ def _section(
         for one, places in list(found.items()):
             where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
             yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
-        yield from untold
+        yield from (_judged_anew(known, framework, line) for line in untold)
     tried = {run.case for run in met}
     untried = [bug for name, bug in wrong.items() if name not in tried and (bug.case, bug.what) in older]
     if met or untried:
@@ -176,7 +182,18 @@ def _by_finding(runs: Iterable[Run]) -> dict[Found, list[Run]]:
 
 def _judged(known: Sequence[Judgement], found: Found, run: Run) -> str:
     judgement = next((one for one in known if one.meets(run, found)), None)
-    return "Not judged." if judgement is None else f"**{judgement.verdict.capitalize()}**: {judgement.why}."
+    return _UNJUDGED if judgement is None else judgement.text
+
+
+def _judged_anew(known: Sequence[Judgement], framework: Framework, line: str) -> str:
+    """A line of a section as it was, with the verdict that its finding has been given since."""
+    told, unjudged, _ = line.partition(_UNJUDGED)
+    code, text = told.removeprefix("- ").partition(" ")[0], told.replace("\\", "").replace("&lt;", "<")
+    met = (
+        one for one in known if (one.framework, one.code) == (framework.name, code.rstrip(":")) and one.words in text
+    )
+    judgement = next(met, None) if unjudged else None
+    return line if judgement is None else told + judgement.text
 
 
 def _more(places: Sequence[Run]) -> str:
