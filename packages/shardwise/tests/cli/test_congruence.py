@@ -53,6 +53,14 @@ WRONG = {
         "z = y + 1\n",
         3,
     ),
+    "noise of the shape of a tensor, drawn by rank": (
+        "SW509",
+        "torch.manual_seed(seed + at)\nwith spmd.synchronised_rng('tp'):\n    y = torch.randn_like(x)\nz = y + 1\n",
+        3,
+    ),
+    "noise of the shape of a tensor, drawn by rank and not declared": (
+        "SW121", "torch.manual_seed(seed + at)\ny = torch.randn_like(x)\nz = x + y\n", 2,
+    ),
     "weights seeded by rank": (
         "SW508", "torch.manual_seed(seed + rank)\nm = spmd.assert_type(torch.randn(4), {'dp': V, 'tp': R})\n", 2,
     ),
@@ -95,6 +103,7 @@ RIGHT = {
     "a number that is equal over the axis": "y = x * (mesh.get_local_rank('dp') + 1)\nz = y + 1\n",
     "logging on one rank": "def norm(y):\n    return (y * y).sum()\nif rank == 0:\n    norm(x * 3)\nz = norm(x * 2)\n",
     "the same call from two branches": "if at:\n    y = torch.relu(x)\nelse:\n    y = torch.relu(x)\nz = y + 1\n",
+    "noise of the shape of a tensor, of one seed": "torch.manual_seed(seed)\ny = torch.randn_like(x)\nz = x + y\n",
     "seeding by hand": (
         "torch.manual_seed(seed)\nmine = torch.Generator().manual_seed(seed + 2718 + at)\n"
         "shard = spmd.assert_type(torch.randn(4, generator=mine), {'dp': V, 'tp': V})\n"

@@ -148,7 +148,9 @@ class ExpressionRecorder(TorchFunctionMode):
             digest = _IN_PART + digest
         for at, one in enumerate(outputs):
             self._put(one, f"{digest}.{at}" if len(outputs) > 1 else digest)
-        groups = self._told_equal(outputs, operands[0][0] if operands and (state or op == "backward") else None)
+        # The noise of ``randn_like(x)`` follows no value of x, and is meant for it.
+        leaves = tree_leaves((list(args), dict(named))) if state or op == "backward" else ()
+        groups = self._told_equal(outputs, next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), None))
         # Without autograd ranks may share out work on gradients, each with other ones at the same line.
         shared_out = digest.startswith(_IN_PART) and not torch.is_grad_enabled()
         if groups and not shared_out:
