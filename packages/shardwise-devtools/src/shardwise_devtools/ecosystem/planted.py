@@ -132,8 +132,6 @@ BUGS = (
         "fabric.backward(loss / ACCUMULATED / fabric.world_size)"),
     Bug("litgpt", "GPT, Fabric, DDP", "no gradients are summed, for every batch counts as accumulated",
         "litgpt_fabric.py", "enabled=accumulating", "enabled=True"),
-    Bug("litgpt", "GPT, Fabric, FSDP2", "embeddings and the output layer are left out of FSDP",
-        "litgpt_fabric.py", "return fully_shard(model, mesh=mesh[\"data_parallel\"])", "return model"),
     Bug("trl", "SFTTrainer, DDP", "every rank reads the data of the first", "accelerate/data_loader.py",
         "self.process_index = process_index\n        self.split_batches = split_batches\n        self.even",
         "self.process_index = 0\n        self.split_batches = split_batches\n        self.even"),
