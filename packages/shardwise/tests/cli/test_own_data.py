@@ -114,9 +114,8 @@ def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, 
         ("torch.randn(32, 6)", "torch.randn(64, 6).chunk(2)[rank]"),
         ("manual_seed(0)", "manual_seed(rank)"),
         ("ddp(inputs)", "ddp(torch.from_numpy(__import__('numpy').random.rand(4, 6)).float())"),
-        ("shuffle=False", "sampler=range(rank, 32, 2)"),
     ],
-    ids=["every other row", "a chunk", "a seed", "unseeded numpy", "indices"],
+    ids=["every other row", "a chunk", "a seed", "unseeded numpy"],
 )
 def test_of_data_of_which_nothing_says_so_one_more_rank_is_asked(project, old, new):
     """Where that is all that is open: a rank of each group that averages gradients."""
@@ -125,6 +124,69 @@ def test_of_data_of_which_nothing_says_so_one_more_rank_is_asked(project, old, n
     assert (report["verdict"], report["findings"], data["apart"]) == ("clean", [], [0, 1])
     done = project.check_source(OWN.replace(old, new, 1), "--world-size", "2", typed=False)
     assert done.stdout.endswith("; ranks 0 and 1 have data of their own\n")
+
+
+DEALT_OUT = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+data, targets = torch.randn(2, 8, 6), torch.randn(2, 8, 1)
+ddp = DistributedDataParallel(nn.Linear(6, 1))
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+n = 8 // world
+for x, y in zip(data, targets):
+    x, y = x.OWN, y.OWN
+    loss = nn.functional.mse_loss(ddp(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "is_part"),
+    [
+        ("x[rank * n : (rank + 1) * n]", True),
+        ("x[rank * n :][:n]", False),
+        ("x.chunk(world)[rank]", True),
+        ("x.narrow(0, rank * n, n)", True),
+        ("x[rank::world]", False),
+        ("x.view(world, n, -1)[rank]", False),
+        ("x.unflatten(0, (world, n)).select(0, rank)", False),
+    ],
+)
+def test_what_a_program_cuts_by_a_ranks_number_is_its_own(project, own, is_part):
+    """Where the cuts are the ranks' parts of a dim, global types see the scale of what is computed of them."""
+    source = DEALT_OUT.replace("x.OWN, y.OWN", f"{own}, {own.replace('x', 'y')}")
+    report = reported(project, source, "--world-size", "2")
+    assert (report["verdict"], report["findings"]) == ("clean", [])
+    (data,) = report["coverage"]["own_data"]
+    assert (data["said"], data["apart"]) == (True, []), "no further rank is asked"
+    divided = reported(project, source.replace("loss.backward", "(loss / world).backward"), "--world-size", "2")
+    assert [one["code"] for one in divided["findings"]] == (["SW616"] if is_part else [])
+
+
+def test_samples_whose_numbers_are_a_ranks_own_are_its_own(project):
+    report = reported(project, OWN.replace("shuffle=False", "sampler=range(rank, 32, 2)"), "--world-size", "2")
+    (data,) = report["coverage"]["own_data"]
+    assert (report["verdict"], report["findings"], data["said"]) == ("clean", [], True)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    ["x[: n * world // 2]", "x[0:n]", "x[dist.get_rank(other) * n :][:n]"],
+    ids=["a size", "plain numbers", "the place in another group"],
+)
+def test_what_is_cut_by_another_number_is_not(project, cut):
+    source = DEALT_OUT.replace("x.OWN, y.OWN", f"{cut}, {cut.replace('x', 'y')}")
+    source = source.replace("n = 8", "other = dist.new_group([rank])\nn = 8")
+    (data,) = reported(project, source, "--world-size", "2")["coverage"]["own_data"]
+    assert not data["said"]
 
 
 def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project):

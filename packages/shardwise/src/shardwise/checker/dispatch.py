@@ -32,6 +32,7 @@ from .gradients import forward_derivatives, gradient_hooks, loss
 from .gradients import unjudged_calls as special
 from .gradients.gradient_buckets import FLATTEN, IN_A_ROW, JOINING, UNFLATTEN, flatten, in_a_row, joining, unflatten
 from .gradients.gradient_reads import SEARCHES, searching
+from .observation.cut_data import CUTS, dealing_out
 from .operators.factories import factory
 from .operators.foreach import foreach
 from .operators.ignored_targets import IGNORING, ignoring
@@ -101,6 +102,8 @@ def handler_for(func: TorchFunction) -> Handler:
         return parting(rule.op, handler)
     if rule.op in ("contiguous", "clone"):
         return copying(handler)
+    if rule.op in CUTS:
+        return dealing_out(Op(name, rule), handler)
     if rule.op in SEARCHES:
         return searching(handler)
     if rule.op == "setitem":

@@ -21,8 +21,7 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.entry import current_entry
-from shardwise.types.tensor_type import Ground
+from shardwise.types.tensor_type import UNTYPED, Ground
 
 from ..call.arguments import Op
 from ..state.numbers import TYPED_NUMBERS, ByRank, plain, type_here, typed
@@ -157,7 +156,7 @@ class RankPieces(tuple[torch.Tensor, ...]):
 
     def __getitem__(self, at: Any) -> Any:
         number = _by_rank(at)
-        if number is None or current_entry() is None:
+        if number is None:
             return super().__getitem__(at)
         x, dim, gone = self.whole
         if gone:
@@ -195,7 +194,11 @@ def parting(op: str, handler: Handler) -> Handler:
             _note_cut(result, None if op == "unbind" else along)
             if session.stacked is not None and op != "unbind" and _is_taken_apart(session, x, result, along):
                 return result
-        if dim.__class__ is not int or not isinstance(x, torch.Tensor) or not _may_be_shared_out(x, len(result)):
+        if (
+            dim.__class__ is not int
+            or not isinstance(x, torch.Tensor)
+            or not _may_be_shared_out(session, x, len(result))
+        ):
             return result
         made = RankPieces(result)
         made.whole = (x, along, op == "unbind")
@@ -257,7 +260,8 @@ def copying(handler: Handler) -> Handler:
     return handle
 
 
-def _may_be_shared_out(x: torch.Tensor, count: int) -> bool:
-    """True if ranks that have the same ``x``, or addends of it, can share ``count`` pieces out."""
+def _may_be_shared_out(session: CheckSession, x: torch.Tensor, count: int) -> bool:
+    """True if ranks that have the same ``x``, or addends of it, can share ``count`` pieces out; so of untyped data."""
     type = type_of(x)
-    return any(not type.is_varying(axis) and count % axis.size() == 0 for axis in type.axes)
+    axes = session.averaged if session.observe and type is UNTYPED else type.axes
+    return any(not type.is_varying(axis) and count % axis.size() == 0 for axis in axes)
