@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
 
-from shardwise.host.forking import signals_held
+from shardwise.host.forking import scratch_folder, signals_held
 
 pytestmark = pytest.mark.processes
 CALLBACK = """
@@ -44,3 +45,20 @@ def test_what_is_ignored_stays_ignored_and_what_was_there_is_there_again():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_folder_of_ours_is_gone_also_where_a_signal_comes_as_it_is_made(tmp_path, monkeypatch):
+    def made(*args, **kwargs):
+        folder = tmp_path / "made"
+        folder.mkdir()
+        os.kill(os.getpid(), signal.SIGINT)
+        return str(folder)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), scratch_folder("ours-"):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,18 @@
-"""Forks that lose no Ctrl-C: what a signal raises in the callbacks that Python makes around a fork is swallowed."""
+"""Forks and folders that lose no Ctrl-C.
+
+What a signal raises in the callbacks that Python makes around a fork is swallowed, and what it raises while a folder is
+made leaves the folder behind.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,6 +40,15 @@ def signals_held() -> Iterator[None]:
         _release()
         if heard:
             os.kill(os.getpid(), heard[0])
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """A folder of ours that is gone after the block, also where a signal comes while it is made."""
+    with contextlib.ExitStack() as stack:
+        with signals_held():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        yield Path(folder)
 
 
 def _release() -> None:

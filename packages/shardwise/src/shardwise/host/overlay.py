@@ -12,7 +12,6 @@ import json
 import linecache
 import os
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -22,6 +21,7 @@ from shardwise.diagnostics.source_location import lines_of
 from shardwise.rewriting.file_edit import encoded
 
 from .attribute_patch import patched
+from .forking import scratch_folder
 from .number_calls import carrying_numbers, has_number_calls
 from .reached_comments import active
 
@@ -83,8 +83,8 @@ def imports_overlaid() -> Iterator[None]:
 @contextlib.contextmanager
 def overlay_of(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Variables of the environment in which programs have ``texts``, given by path, as long as the block runs."""
-    with tempfile.TemporaryDirectory(prefix="shardwise-") as folder:
-        overlay = Path(folder) / "overlay.json"
+    with scratch_folder("shardwise-") as folder:
+        overlay = folder / "overlay.json"
         overlay.write_text(json.dumps({os.path.realpath(file): text for file, text in texts.items()}), "utf-8")
         try:
             yield {VARIABLE: str(overlay)}

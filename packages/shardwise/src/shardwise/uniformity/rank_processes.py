@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.diagnostics.finding import Finding
-from shardwise.host.forking import signals_held
+from shardwise.host.forking import scratch_folder, signals_held
 
 from .calls import End, Ending, Trace, TracedCall, Wait
 from .child_link import CUT, ChildLink
@@ -121,8 +120,7 @@ class Coordinator:
     def collect(self) -> dict[int, RankOutcome]:
         """Run all to their ends. A Ctrl-C ends them early, with what they have; a second one ends them at once."""
         lifeline, ours = os.pipe()
-        with tempfile.TemporaryDirectory(prefix="shardwise-ranks-") as folder:
-            self._folder = Path(folder)
+        with scratch_folder("shardwise-ranks-") as self._folder:
             try:
                 while self._queue or any(one.alive for one in self._running.values()):
                     try:

@@ -13,7 +13,6 @@ import pickle
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 import traceback
@@ -30,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.errors import SpmdValueError
-from shardwise.host.forking import signals_held
+from shardwise.host.forking import scratch_folder, signals_held
 from shardwise.host.torchrun import TorchrunJob
 from shardwise.interop.tensors.parcels import packed
 from shardwise.mesh.entry import set_current_entry
@@ -111,13 +110,13 @@ def run_processes(
     context = multiprocessing.get_context("fork")
     lifeline_read, lifeline_write = os.pipe()
     start = origin()
-    with tempfile.TemporaryDirectory(prefix="shardwise-world-") as folder:
+    with scratch_folder("shardwise-world-") as folder:
         ranks: list[Any] = []
         connections: list[Connection] = []
         try:
             for rank in range(world_size):
                 ours, theirs = context.Pipe()
-                world = _Place(rank, world_size, timeout_s, Path(folder), lifeline_read, lifeline_write, start)
+                world = _Place(rank, world_size, timeout_s, folder, lifeline_read, lifeline_write, start)
                 process = context.Process(target=_rank_main, args=(world, theirs, fn, args), daemon=True)
                 with signals_held(), warnings.catch_warnings():
                     # Python 3.12 warns about forks of processes with threads; ours start no work before they fork.
@@ -126,7 +125,7 @@ def run_processes(
                     theirs.close()
                     ranks.append(process)
                     connections.append(ours)
-            return _collect(ranks, connections, world_size, timeout_s, still_s, Path(folder), ended_early)
+            return _collect(ranks, connections, world_size, timeout_s, still_s, folder, ended_early)
         finally:
             for process in ranks:
                 if process.is_alive():

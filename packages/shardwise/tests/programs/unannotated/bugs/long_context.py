@@ -174,4 +174,15 @@ BUGS = [
         "y.numel()",
         "loss|gradient of ",
     ),
+    Bug(
+        "mamba_cp",
+        "backward adds a rank's own gradient",
+        "range(world - 1, rank, -1)",
+        "range(world - 1, rank - 1, -1)",
+        GRADIENT,
+    ),
+    Bug("mamba_cp", "gradients of later ranks are dropped", "states[rank], running", "states[rank], grad", GRADIENT),
+    Bug("mamba_cp", "gradients are summed", "            p.grad /= world\n", "", GRADIENT),
+    Bug("mamba_cp", "states do not go on", "= PassState.apply(total, h)", "= torch.zeros_like(h)", "loss", "0.out "),
+    Bug("mamba_cp", "states go the other way", "zip(decays, owns)", "zip(decays[::-1], owns[::-1])", "loss", "0.out "),
 ]

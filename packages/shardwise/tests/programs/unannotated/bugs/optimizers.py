@@ -1,6 +1,6 @@
 """Optimizers that communicate, compress, or keep statistics of all ranks."""
 
-from .bug import GRADIENT, ROUNDED, TRAINED, Bug
+from .bug import CLIP, GRADIENT, ROUNDED, TRAINED, Bug
 
 BUGS = [
     Bug("muon_tp", "the other dim is gathered", "self.down.tp_dim = 1", "self.down.tp_dim = 0", TRAINED),
@@ -64,5 +64,41 @@ BUGS = [
         "averaged(update.square().mean()).sqrt()",
         "averaged(update.square().mean().sqrt())",
         TRAINED,
+    ),
+    Bug(
+        "lamb_shards",
+        "norms are those of one rank's shard",
+        "        dist.all_reduce(sq)\n",
+        "",
+        "result of |" + TRAINED,
+    ),
+    Bug(
+        "lamb_shards",
+        "gradients are clipped by one rank's norm",
+        "        dist.all_reduce(norm)\n",
+        "",
+        "result of |" + TRAINED,
+    ),
+    Bug("lamb_shards", "gradients are summed", "        g /= self.world\n", "", CLIP),
+    Bug(
+        "lamb_shards",
+        "the owners of the first shard on all ranks",
+        "owner[self.rank * self.shard_size : (self.rank + 1) * self.shard_size]",
+        "owner[: self.shard_size]",
+        TRAINED,
+    ),
+    Bug(
+        "sam_ddp",
+        "the ascent goes past DDP",
+        "loss = F.cross_entropy(model(x)",
+        "loss = F.cross_entropy(model.module(x)",
+        TRAINED,
+    ),
+    Bug(
+        "sam_ddp",
+        "the descent goes past DDP",
+        "        F.cross_entropy(model(x)",
+        "        F.cross_entropy(model.module(x)",
+        GRADIENT,
     ),
 ]

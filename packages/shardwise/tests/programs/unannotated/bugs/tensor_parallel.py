@@ -275,4 +275,21 @@ BUGS = [
         "gradient of fc1.weight",
     ),
     Bug("summa2d", "the loss is a mean of the block", 'reduction="sum") / 32', 'reduction="mean")', GRADIENT),
+    Bug("mla_tp", "rotated keys flow back from one rank", "Copy.apply(k_pe)", "k_pe", GRADIENT),
+    Bug("mla_tp", "latents flow back from one rank", "Copy.apply(self.kv_norm(kv))", "self.kv_norm(kv)", GRADIENT),
+    Bug(
+        "mla_tp",
+        "queries flow back from one rank",
+        "Copy.apply(self.q_norm(self.wq_a(x)))",
+        "self.q_norm(self.wq_a(x))",
+        GRADIENT,
+    ),
+    Bug(
+        "mla_tp",
+        "the sum is summed once more in backward",
+        "        return g\n\n\nclass MLA",
+        "        return Copy.backward(ctx, g)\n\n\nclass MLA",
+        GRADIENT,
+    ),
+    Bug("mla_tp", "heads are not summed", "Reduce.apply(F.linear(o", "(F.linear(o", "loss", "0 "),
 ]
