@@ -233,6 +233,7 @@ class Fused(torch.autograd.Function):
 
 unsaid = torch.randn(4)
 teacher = nn.Linear(6, 1).requires_grad_(False)
+picked = unsaid[teacher.weight[0, :4] > 0]
 mean = torch.zeros(())
 model = nn"""
 

@@ -102,7 +102,7 @@ class NotingMode(CheckMode):
             session.untyped.losing = False
         result = super().__torch_function__(func, types, args, kwargs)
         if session.untyped is not None:
-            session.untyped.follow(getattr(func, "__name__", ""), args, named, result)
+            session.untyped.follow(op_name(func), args, named, result)
         if session.unchecked != unchecked:
             session.unchecked = unchecked
             site = own_site() if has_tensor(args, named) else None

@@ -21,6 +21,7 @@ import torch
 from shardwise.diagnostics.finding import absolute_root, location_text
 from shardwise.diagnostics.source import Site, user_location, user_site
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
@@ -62,15 +63,15 @@ class UntypedSources:
         """Of what the function ``name`` has made the type is lost."""
         self._mark(made, _Source(f"what {name} makes", user_site(1)))
 
-    def follow(self, name: str, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> None:
-        """The call of operator ``name`` has come back; it has written into its first operand if that ends in ``_``."""
+    def follow(self, name: OpName, args: Sequence[object], kwargs: Mapping[str, object], result: object) -> None:
+        """The call of an operator has come back."""
         with no_torch_function():
             source = next(self._found(flat_arguments(args, kwargs)), None)
             if source is None and self.losing:
-                source = _Source(f"what {name} makes", user_site(1))
+                source = _Source(f"what {name.shown} makes", user_site(1))
             if source is not None:
-                written = args[:1] if name.endswith("_") or name == "setitem" else ()
-                leaves = [leaf for leaf in (*written, *tree_leaves(result)) if isinstance(leaf, torch.Tensor)]
+                written = args[:1] if name.in_place or name.prop == "set" else ()
+                leaves = [leaf for leaf in tree_leaves((written, result)) if isinstance(leaf, torch.Tensor)]
                 self._mark((one for one in leaves if not isinstance(one, torch.nn.Parameter)), source)
 
     def take_loss(self, loss: torch.Tensor, axes: Iterable[MeshAxis]) -> None:
