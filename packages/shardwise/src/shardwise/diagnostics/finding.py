@@ -152,6 +152,11 @@ def absolute_root(root: str | None) -> str:
     return os.path.abspath(root if root is not None else os.getcwd())
 
 
+def in_brackets(location: SourceLocation | None) -> str:
+    """`` (file:line:column)``, relative to the current folder, to stand behind what is there; empty if unknown."""
+    return "" if location is None else f" ({location_text(location, absolute_root(None))})"
+
+
 def finding_lines(finding: Finding, width: int, root: str, limits: Limits) -> list[Line]:
     """One finding, laid out: headline, source with marks, notes, help."""
     style = {Severity.ERROR: "error", Severity.WARNING: "warning"}.get(finding.severity, "strong")

@@ -18,9 +18,8 @@ from typing import Any
 
 import torch
 
-from shardwise.diagnostics.finding import absolute_root, location_text
+from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.source import Site, user_location, user_site
-from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.own_references import by_tensor
@@ -80,7 +79,8 @@ class UntypedSources:
         known = [axis for axis in type.axes if not type.get(axis).is_unknown]
         if source is None or not any(all(axis.isorthogonal(one) for one in known) for axis in axes):
             return
-        place, of = _place(user_location()), _place(None if source.site is None else source.site.location())
+        place = in_brackets(user_location())
+        of = in_brackets(None if source.site is None else source.site.location())
         self.losses[f"the loss{place}, which rests on {source.what} without a type{of}"] = None
 
     def _mark(self, made: Iterable[torch.Tensor], source: _Source) -> None:
@@ -96,10 +96,6 @@ class UntypedSources:
                     yield known
                 elif isinstance(value, torch.nn.Parameter) and not type_of(value).axes and not is_flattened(value):
                     yield _Source("parameters", user_site(1))
-
-
-def _place(location: SourceLocation | None) -> str:
-    return "" if location is None else f" ({location_text(location, absolute_root(None))})"
 
 
 def _is_known(x: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from types import FrameType
 
 import torch
 
-from shardwise.diagnostics.finding import absolute_root, location_text
+from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.source import user_location
 from shardwise.op_rules.propagation.call_types import Outcome
 
@@ -39,9 +39,8 @@ def takes_own_elements(session: CheckSession, op: Op, values: list[object], outc
         what = f"the positions that {op.name} finds in a shard"
     else:
         return False
-    location = user_location()
-    where = "" if location is None else f" ({location_text(location, absolute_root(None))})"
-    session.own_elements[f"what is computed of {what}, which each rank counts from 0{where}"] = None
+    said = f"what is computed of {what}, which each rank counts from 0{in_brackets(user_location())}"
+    session.own_elements[said] = None
     return True
 
 

@@ -290,16 +290,16 @@ def _before_use(annotation: Annotation, layout: _Layout, body: Block) -> tuple[B
         for statement, chain in layout.bindings(body, annotation.bound)
         if layout.lines(statement).start.line < annotation.line
     ]
-    last = bound[-1] if bound else []
-    shared = [(block, at) for block, at in running if any(block is one for one, _ in last)] or running[:1]
+    places = dict(bound[-1]) if bound else {}
+    shared = [(block, at) for block, at in running if block in places] or running[:1]
     if not shared:
         raise CannotPlace
     block, at = shared[-1]
     if annotation.held is Held.USED_WITHIN or not isinstance(block.body[at], cst.SimpleStatementLine):
         return block, at
-    if not last:
+    if block not in places:
         raise CannotPlace
-    return block, next(position for one, position in last if one is block) + 1
+    return block, places[block] + 1
 
 
 def _place_of_input(

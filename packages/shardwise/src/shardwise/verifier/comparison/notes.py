@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from shardwise.diagnostics.finding import absolute_root, location_text
+from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.interop.running.recording import IN_EVALUATION, Key, Record
 from shardwise.mesh.axis import MeshAxis
@@ -42,8 +42,7 @@ def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Nu
     counts, settings = own_counts_note(numbers, ranks, alone), settings_note(ranks, alone)
     if settings is not None:
         step, taken, further = settings
-        at = "" if step.location is None else f" ({location_text(step.location, absolute_root(None))})"
-        notes.append(f"step {step.step + 1}{at} {taken}: {further}")
+        notes.append(f"step {step.step + 1}{in_brackets(step.location)} {taken}: {further}")
         if lead.key.nth > step.step + 1 or lead.key.kind in ("trained", "updated"):
             numbers = replace(numbers, why=f"step {step.step + 1} {taken}", why_at=step.location)
     if counts is not None:
