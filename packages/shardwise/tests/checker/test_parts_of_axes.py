@@ -178,3 +178,70 @@ def test_what_is_no_part_leaves_nothing_known() -> None:
     cut = cut_along(TensorType.of({MeshAxis.of(4, 1): R, MeshAxis.of(2, 4): P}), odd)
     assert odd not in cut
     assert not cut.local.keys() & {MeshAxis.of(4, 1)}
+
+
+def shared_by_neighbours(read: Callable[[str, torch.Tensor], None], *, typed: bool) -> None:
+    """Means of two neighbours meet what each rank has and what all have."""
+    groups = groups_of_ranks()
+    whole = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+    x, scale = whole.chunk(RANKS)[dist.get_rank()].clone().requires_grad_(), torch.ones(3, requires_grad=True)
+    if typed:
+        x, scale = spmd.assert_type(x, {"dp": S(0)}), spmd.assert_type(scale, {"dp": R})
+    mean = x.detach().mean(0)
+    dist.all_reduce(mean, group=groups["near"])
+    scaled = mean * scale
+    read("of the neighbours", scaled)
+    read("of each", x - mean)
+    total = scaled.detach() / 2
+    dist.all_reduce(total, group=groups["far"])
+    read("of all", total)
+
+
+def read_of(rank: int = 0, *, strict: bool = False, local: bool = True) -> tuple[dict[str, TensorType], RunResult]:
+    collector, types = Collector(), dict[str, TensorType]()
+
+    def program() -> None:
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(mesh), checking(strict=strict, local=local, collect=collector):
+            shared_by_neighbours(lambda name, x: types.update({name: type_of(x)}), typed=True)
+
+    FakeWorld(RANKS, rank).run(program)
+    return types, collector.result()
+
+
+def test_what_a_part_of_an_axis_shares_meets_what_is_typed_along_the_whole() -> None:
+    near, far, whole = MeshAxis.of(2, 1), MeshAxis.of(2, 2), MeshAxis.of(4, 1)
+    for rank in range(RANKS):
+        types, result = read_of(rank)
+        assert not result.findings, [str(finding) for finding in result.findings]
+        assert {name: type.local for name, type in types.items()} == {
+            "of the neighbours": {near: R, far: V},
+            "of each": {whole: V},
+            "of all": {whole: R},
+        }
+
+
+@pytest.mark.processes
+def test_what_is_said_of_parts_of_an_axis_is_so() -> None:
+    def values() -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = {}
+        shared_by_neighbours(lambda name, x: found.update({name: x.detach().clone()}), typed=False)
+        return found
+
+    ranks = InProcessWorld(RANKS).run(values)
+    alike = {name: [torch.equal(ranks[0][name], other[name]) for other in ranks] for name in ranks[0]}
+    assert alike == {
+        "of the neighbours": [True, True, False, False],
+        "of each": [True, False, False, False],
+        "of all": [True] * RANKS,
+    }
+
+
+def test_where_types_have_to_be_said_a_part_of_an_axis_has_to_be_too() -> None:
+    _, result = read_of(strict=True)
+    assert {finding.code for finding in result.findings} == {"SW133"}
+
+
+def test_global_types_see_that_the_neighbours_have_not_what_one_device_has() -> None:
+    _, result = read_of(local=False)
+    assert [finding.code for finding in result.findings][:1] == ["SW110"]

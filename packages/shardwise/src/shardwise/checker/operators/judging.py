@@ -12,7 +12,7 @@ from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.tensors.tagging import is_pieced, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.mesh.entry import current_entry
-from shardwise.op_rules.propagation.call_types import Outcome, propagate
+from shardwise.op_rules.propagation.call_types import NO_CALL, Outcome, propagate
 from shardwise.op_rules.propagation.operand import Bound
 from shardwise.op_rules.propagation.shape_templates import GIVES_SHAPE, shaped
 from shardwise.types.placement import UNKNOWN
@@ -78,7 +78,7 @@ def _judge(
             replace(o, type=_unsharded(o.type, mapped)) if isinstance(o.type, TensorType) and _is_bucket(value) else o
             for o, value in zip(operands, values, strict=True)
         ]
-    blocked = None
+    blocked, scope, call = None, None, NO_CALL
     guard = op.rule.guard
     if guard is not None and any(isinstance(o.type, TensorType) and o.type.partial_axes for o in operands):
         blocked = guard(op.static(args, kwargs, operands, values))
@@ -105,7 +105,9 @@ def _judge(
         elif op.name in COPIES and operands and (cuts := cuts_of(sizes := sizes_of_call(op.name, args, kwargs))):
             outcome = cut_copies(outcome, cuts, max(len(sizes), len(operands[0].shape or ())), operands)
     if outcome.refusals and all(one.refusal.code == FOREIGN_MESH for one in outcome.refusals):
-        outcome = judged_elsewhere(op.rule, operands, values, strict, outcome)
+        outcome = judged_elsewhere(
+            op.rule, operands, values, mesh, outcome, strict=strict, blocked=blocked, scope=scope, call=call
+        )
     return operands, values, outcome, blocked
 
 
