@@ -12,7 +12,9 @@ from shardwise.diagnostics.result import ExitCode
 from shardwise.host.program import Program
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
-from shardwise.verifier.distance.spread import spread_of
+from shardwise.verifier.distance.difference import Difference
+from shardwise.verifier.distance.numbers import Against, Numbers, ValueDisagreement
+from shardwise.verifier.distance.spread import rounding_to_measure, spread_of
 from shardwise.verifier.layouts.places import nearest_place, taken
 from shardwise.verifier.records.intervention import Intervention
 from shardwise.verifier.records.options import VerifyOptions
@@ -271,3 +273,15 @@ def test_the_nearest_place_is_taken_and_none_where_nothing_is_near():
     assert place is not None
     assert torch.equal(taken(whole, place), whole[4:])
     assert nearest_place(-piece, whole, 0.25) is None
+
+
+def disagreement(name: str, apart: float) -> ValueDisagreement:
+    off = Difference((0,), 1.0, 1.0 + apart, 1, 1, apart, 1.0, None)
+    return ValueDisagreement(Key("gradient", name, None), "f32[1]", Against.ALONE, 0, (0,), (0,), (0,), off, "differs")
+
+
+@pytest.mark.parametrize(("sizes", "asked"), [((1e-3, 0.5), torch.float32), ((0.5, 1e-3), None), ((), None)])
+def test_in_single_precision_rounding_is_asked_for_where_what_disagrees_first_does_by_little(sizes, asked):
+    numbers = Numbers(disagreements=tuple(disagreement(str(at), apart) for at, apart in enumerate(sizes)))
+    run = RankRun(dtypes={torch.float32})
+    assert rounding_to_measure([run, run], numbers, VerifyOptions()) is asked

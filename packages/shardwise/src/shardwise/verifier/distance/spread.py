@@ -38,9 +38,10 @@ def is_low(dtype: torch.dtype) -> bool:
 def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: VerifyOptions) -> torch.dtype | None:
     """The coarsest dtype of the runs, if its rounding may be what makes them disagree; None if there is no need to ask.
 
-    In single precision that may be so where everything that disagrees does so by little, or something by no more than
-    roundings of the run's largest number: a loss that is zero in theory (of a policy that has not moved yet, with
-    normalised advantages) has no size of its own. Nor has a number that is read: of ``(plus - minus) / (2 * eps)``
+    In single precision that may be so where what disagrees first does so by little: what follows may be far off, as an
+    adaptive optimizer steps as far for a gradient that is nearly zero, whatever its sign. Or something disagrees by no
+    more than roundings of the run's largest number: a loss that is zero in theory (of a policy that has not moved yet,
+    with normalised advantages) has no size of its own. Nor has a number that is read: of ``(plus - minus) / (2 * eps)``
     nothing may be left but roundings, and those divided by little.
 
     ``runs``  those on the mesh, and last that on one rank.
@@ -56,7 +57,8 @@ def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: Veri
     sizes = [(one.difference.largest, one.difference.scale) for one in numbers.disagreements if one.difference]
     records = (entry.value for entry in runs[-1].entries if isinstance(entry, Record) and entry.value is not None)
     cancelled = _CANCELLED * torch.finfo(coarsest).eps * scale_of(*records)
-    near = len(sizes) == len(numbers.disagreements) and all(apart <= _NEAR * scale for apart, scale in sizes)
+    first = numbers.disagreements[0].difference
+    near = first is not None and first.largest <= _NEAR * first.scale
     return coarsest if near or any(apart <= cancelled for apart, _ in sizes) else None
 
 
