@@ -221,6 +221,15 @@ def test_a_constant_without_a_name_is_what_has_its_number_where_every_rank_has_a
     assert Alignment(GRID, dealt_out, alone).of(f"{NAMELESS} 0") == ()
 
 
+def test_a_constant_part_without_a_name_is_known_by_its_number_where_the_values_of_all_others_agree():
+    (w,) = weights(1, 8)
+    one, other = f"{NAMELESS}0", f"{NAMELESS}1"
+    ranks = [{one: piece, other: torch.ones(2)} for piece in w.chunk(2)]
+    (found,) = Alignment(Grid.of({"dp": 2}), ranks, {one: w, other: torch.ones(4)}).of(other)
+    assert names_and_ways([found]) == [((0, 1), other, [Way.SHARD])]
+    assert Alignment(Grid.of({"dp": 2}), ranks, {other: w, one: torch.ones(4)}).of(other) == ()
+
+
 @pytest.mark.parametrize("dim", [None, 0, 1])
 def test_weights_that_are_scaled_by_a_size_of_one_rank_are_multiples(dim):
     (w,) = weights(1, 4, 4)

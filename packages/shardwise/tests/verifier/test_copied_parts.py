@@ -8,7 +8,7 @@ import torch
 from shardwise.interop.running.recording import Key, Record
 from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.layouts.copied_parts import parts_of_copy
+from shardwise.verifier.layouts.copied_parts import parts_of_copy, with_copies_named
 from shardwise.verifier.records.record import RankRun
 
 WHOLES = {"weight": torch.arange(1.0, 9.0).view(2, 4), "bias": torch.tensor([0.5, -1.0, 7.0])}
@@ -69,6 +69,23 @@ def test_gradients_of_copies_are_compared_as_those_of_parameters(number):
 def test_a_wrong_one_is_told_by_the_name_of_its_parameter():
     wrong = both({**GRADIENTS, "bias": GRADIENTS["bias"] * 2})
     assert [(one.key.kind, one.key.name) for one in wrong.disagreements] == [("gradient", "bias")]
+
+
+def test_zeros_are_no_copies_of_memory_that_is_filled_where_it_is_used():
+    """A shard of a bias is as zero as parameters are before they are gathered."""
+    empty = {name: torch.zeros_like(value) for name, value in WHOLES.items()}
+
+    def rank(copy):
+        records = [("parameter", name, value) for name, value in {**empty, "parameter 0": copy}.items()]
+        records.append(("gradient", "parameter 0", copy + 1))
+        return RankRun(
+            entries=[Record(Key(kind, name, None), UNTYPED, "", value) for kind, name, value in records], steps=[3]
+        )
+
+    runs, alone = with_copies_named([rank(torch.zeros(2)), rank(torch.zeros(2))], rank(torch.zeros(3)))
+    assert [[entry.key.name for entry in run.entries if entry.key.kind == "gradient"] for run in (*runs, alone)] == [
+        ["parameter 0"]
+    ] * 3
 
 
 def test_a_copy_that_the_ranks_cut_otherwise_keeps_its_name():

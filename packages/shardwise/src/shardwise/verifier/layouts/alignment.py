@@ -147,10 +147,17 @@ class Alignment:
         return resumed
 
     def _numbered_alike(self, name: str) -> bool:
-        """Has every rank the parameters without a name that one rank has, this one as large? Then its number tells."""
+        """Has every rank the parameters without a name that one rank has, this one as large? Then its number tells.
+
+        That of a part of one tells where all parameters whose values tell are what their numbers say.
+        """
         runs = (*self._ranks, self._alone)
         nameless = [{other for other in run if other.startswith(NAMELESS)} for run in runs]
-        return all(names == nameless[-1] for names in nameless) and len({run[name].shape for run in runs}) == 1
+        if any(names != nameless[-1] for names in nameless):
+            return False
+        telling = [other for other in nameless[-1] if not self._is_constant(other)]
+        alike = bool(telling) and all({part.name for part in self._found[other]} == {other} for other in telling)
+        return alike or len({run[name].shape for run in runs}) == 1
 
     def _multiple(self, name: str, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]) -> float | None:
         """How many times the values of the one-rank run they are: weights scaled by a size that is one rank's."""

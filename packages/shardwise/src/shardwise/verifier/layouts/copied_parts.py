@@ -23,6 +23,7 @@ from shardwise.interop.running.recording import Draw, HeldElements, Key, Record
 from ..records.flat_parts import FlatPart
 from ..records.naming import NAMELESS
 from ..records.record import RankRun
+from .alignment import is_constant
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def _copies(run: RankRun, ranks: int) -> dict[str, list[FlatPart]]:
             wholes = {name: whole for name, whole in wholes.items() if name not in {part.name for part in parts}}
             if parts:
                 found[name] = parts
-    return found
+    # Zeros are also the memory of parameters that is filled where they are used, of which nothing is a copy.
+    return {} if all(is_constant(initial[name]) for name in found) else found
 
 
 def parts_of_copy(copy: torch.Tensor, wholes: Mapping[str, torch.Tensor], ranks: int) -> list[FlatPart]:
