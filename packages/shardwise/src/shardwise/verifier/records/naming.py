@@ -30,6 +30,8 @@ class Names:
         self._modules: dict[int, torch.nn.Module] = {}
         self._parents: dict[int, set[int]] = {}
         self._paths: dict[int, str] | None = None
+        self._registered: dict[int, dict[str, torch.nn.Parameter]] = {}
+        """The parameters that each module was given, by its id and their names."""
         self._met: set[int] = set()
         self._variables: dict[int, tuple[str, torch.Tensor]] = {}
         """What the program calls parameters that no module has, by id."""
@@ -61,6 +63,17 @@ class Names:
         """Is no other module known that has ``module`` and can be called?"""
         parents = [self._modules[key] for key in self._parents.get(id(module), ())]
         return all(isinstance(parent, UNCALLED) and self.is_outermost(parent) for parent in parents)
+
+    def replaced_in(self, module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+        """Parameters in whose places tensors are that are none, as ``torch.func.functional_call`` puts them there."""
+        for inner in module.modules():
+            known = self._registered.get(id(inner), {})
+            now = dict(inner.named_parameters(recurse=False, remove_duplicate=False)) if known else {}
+            yield from (
+                parameter
+                for name, parameter in known.items()
+                if not isinstance(now.get(name, parameter), torch.nn.Parameter)
+            )
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Every parameter of the modules built so far, by name; equal names of several models are numbered.
@@ -104,6 +117,8 @@ class Names:
 
     def _has_parameter(self, module: torch.nn.Module, name: str, parameter: object) -> None:
         self._modules.setdefault(id(module), module)
+        if isinstance(parameter, torch.nn.Parameter):
+            self._registered.setdefault(id(module), {})[name] = parameter
 
     def _has_module(self, module: torch.nn.Module, name: str, child: object) -> None:
         self._modules.setdefault(id(module), module)

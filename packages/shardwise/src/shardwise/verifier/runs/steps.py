@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,12 @@ from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.local_form import local_form, local_tensor
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_compat import hook_tables, no_torch_function, tree_leaves
-from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.flat_parts import FlatPart, FlatParts, held_elements
 from ..records.naming import NAMELESS, Names
+from .initial_values import InitialValues, claimed
 from .perturbation import Perturbation
 from .plain_parameters import PlainParameters
 from .swapped_data import UNPLACED, SwappedData
@@ -44,10 +46,10 @@ class OptimizerSteps:
         perturbation: Perturbation | None,
         weights: Mapping[str, torch.Tensor],
     ) -> None:
-        self.weights = weights
         self.sites = sites
         self.perturbation = perturbation
         self.recorder = recorder
+        self.starts = InitialValues(recorder, names, weights, self._move)
         self.names = names
         self.layouts = layouts
         self.optimizers: dict[int, Any] = {}
@@ -59,17 +61,9 @@ class OptimizerSteps:
         """The gradients with which the outermost of them was called, by the ids of its parameters."""
         self.shares: set[int] | None = None
         """Those of its parameters that optimizers inside of it step; None if there are none for parameters of its."""
-        self.remembered: dict[int, tuple[str, torch.Tensor, TensorType, torch.Tensor | None]] = {}
-        """Parameters whose initial values are recorded, by id: their names, types and these values."""
-        self.latest: dict[str, torch.Tensor | None] = {}
-        """Their values when backward reached them last, by name."""
-        self.paths: dict[int, set[str]] = {}
-        """The paths of the parameters of an outermost module, by its id."""
         self.stepped: dict[int, tuple[str, torch.Tensor, TensorType]] = {}
         self.entered: set[int] = set()
         """Parameters that have entered an optimizer, by id."""
-        self.awaited: dict[int, str] = {}
-        """Parameters that are without elements until they are used, by id: their names."""
         self.graded: set[int] = set()
         """Those of them that had a gradient in some step."""
         self.plain = PlainParameters()
@@ -114,28 +108,20 @@ class OptimizerSteps:
     def remember(self, module: torch.nn.Module) -> None:
         """The parameters of an outermost module, as it is called for the first time."""
         self.recorder.data_parallel |= any(map(is_data_parallel, module.modules()))
-        held = self.paths.setdefault(id(module), set())
-        # What has a path that another tensor had before is that parameter as FSDP has gathered it.
-        found = {path: parameter for path, parameter in module.named_parameters() if path not in held}
-        held.update(found)
-        new = {id(parameter) for parameter in found.values() if has_values(local_tensor(parameter))}
-        new -= set(self.remembered)
-        if not new:
+        own = self.starts.new_of(module)
+        if not own:
             return
         if self.sites is not None:
-            known = self.names.parameters()
-            own = {name: parameter for name, parameter in known.items() if id(parameter) in new}
             with no_torch_function():
                 self.sites.used(
                     module, {**{plain_name(name): buffer for name, buffer in module.named_buffers()}, **own}
                 )
-        for name, parameter in self.names.parameters().items():
-            if id(parameter) in new:
-                if parameter.numel():
-                    self._start(name, parameter)
-                else:  # gathered where it is used, and taken apart again
-                    self.awaited[id(parameter)] = name
-                self._hear(name, parameter)
+        for name, parameter in own.items():
+            if parameter.numel():
+                self.starts.start(name, parameter)
+            else:  # gathered where it is used, and taken apart again
+                self.starts.awaited[id(parameter)] = name
+            self._hear(name, parameter)
         if self.layouts:
             with no_torch_function():
                 for name, buffer in module.named_buffers():
@@ -145,26 +131,17 @@ class OptimizerSteps:
         """Listen to the gradients that backward computes, before anybody sums them."""
         if self.layouts and parameter.requires_grad and not is_dtensor(parameter):
             with no_torch_function():
-                _hook_first(parameter, functools.partial(self._computed, name))
-
-    def used(self, args: Sequence[object]) -> None:
-        """A function is called with these: is there a parameter among them that has got its elements?"""
-        for x in args:
-            if id(x) in self.awaited and isinstance(x, torch.Tensor):
-                with no_torch_function():
-                    there = bool(x.numel()) and has_values(x)
-                if there:
-                    self._start(self.awaited.pop(id(x)), x)
+                _hook_first(parameter, functools.partial(self._computed, name, weakref.ref(parameter)))
 
     def reach(self, leaves: Sequence[torch.Tensor]) -> None:
         """Backward is about to reach ``leaves``: which of them are parameters that no module's call has shown?"""
-        new = {id(leaf): leaf for leaf in leaves if id(leaf) not in self.remembered and has_values(local_tensor(leaf))}
+        new = {id(leaf): leaf for leaf in leaves if leaf not in self.starts and has_values(local_tensor(leaf))}
         owned = self.names.parameters() if new else {}
-        known = {name for name, *_ in self.remembered.values()}
+        known = {start.name for start in self.starts}
         for name, parameter in owned.items():
             # What has the name of another is that parameter as FSDP has gathered it.
             if new.pop(id(parameter), None) is not None and name not in known:
-                self._remember(name, parameter)
+                self.starts.remember(name, parameter)
         # Beside modules a plain leaf is rather what a stage has received, or an input whose gradient is wanted.
         plain = [one for one in new.values() if not owned or isinstance(one, torch.nn.Parameter)]
         for name, leaf, before in self.plain.named(plain):
@@ -173,52 +150,22 @@ class OptimizerSteps:
                 if self.sites is not None:
                     self.sites.held(name, leaf, self.plain.frame_of(name))
                 self._hear(name, leaf)
-                self._remember(name, leaf)
+                self.starts.remember(name, leaf)
             else:
-                self._follow(before, leaf)
+                self.starts.follow(before, leaf)
         if not self.optimizers:
-            for key in {id(leaf) for leaf in leaves} & set(self.remembered):
-                self._update(*self.remembered[key][:3])
-
-    def _start(self, name: str, parameter: torch.Tensor) -> None:
-        """``parameter`` has its initial value, before anything is computed of it; if one is given, it gets that."""
-        given, local = self.weights.get(name), local_tensor(parameter)
-        if given is not None and given.shape == local.shape:
-            with no_torch_function(), torch.no_grad():
-                local.detach().copy_(given)
-        self._remember(name, parameter)
-
-    def _remember(self, name: str, parameter: torch.Tensor) -> None:
-        """``parameter`` has its initial value."""
-        type = _claimed(parameter)  # asked for now: at the end the process groups may be gone
-        self._add("parameter", name, parameter, UNTYPED, None)
-        self.remembered[id(parameter)] = (name, parameter, type, self.recorder.latest)
-        self.latest[name] = self.recorder.latest
-        self._move(parameter)
-
-    def _update(self, name: str, parameter: torch.Tensor, type: TensorType) -> None:
-        """The program has changed ``parameter`` by hand, if it is not what it was at the last backward."""
-        now, before = local_tensor(parameter), self.latest.get(name)
-        with no_torch_function():
-            if before is not None and has_values(now) and not torch.equal(before, now.detach().cpu()):
-                self.recorder.add("updated", name, now, type, None)
-                self.latest[name] = self.recorder.latest
-
-    def _follow(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        """``after`` has taken the place of ``before``, which was a parameter."""
-        known = self.remembered.pop(id(before), None)
-        if known is not None:
-            name, _, type, start = known
-            self.names.call(after, name)
-            self.remembered[id(after)] = (name, after, type, start)
+            for leaf in dict.fromkeys(leaves):
+                self.starts.update(leaf)
 
     def _move(self, x: torch.Tensor) -> None:
         if self.perturbation is not None and has_values(local_tensor(x)):
             with no_torch_function():
                 self.perturbation.parameter(x)
 
-    def _computed(self, name: str, gradient: torch.Tensor) -> None:
+    def _computed(self, name: str, of: weakref.ref[torch.Tensor], gradient: torch.Tensor) -> None:
         """Backward has computed the gradient of a parameter on this rank."""
+        parameter = of()
+        name = name if parameter is None else self.starts.name_of(parameter, name)
         with no_torch_function():
             self.recorder.add("computed", name, gradient, UNTYPED, None)
 
@@ -250,17 +197,19 @@ class OptimizerSteps:
         which = [*self.counts].index(id(optimizer))
         taken = StepSettings(which, self.counts[id(optimizer)] - 1, location, _settings(optimizer))
         self.recorder.settings.append(taken)
-        named = self._without_parts(list(zip(self.names.of(parameters), parameters, strict=True)), location)
+        now = zip(self.names.of(parameters), parameters, strict=True)
+        named = self._without_parts([(self.starts.named(one, name), one) for name, one in now], location)
         if id(optimizer) not in self.optimizers:
             self.optimizers[id(optimizer)] = optimizer  # kept, so that no other optimizer gets its id
             self.recorder.scale_free |= not isinstance(optimizer, SCALED)
             for name, parameter in named:
-                if id(parameter) not in self.remembered:
+                if parameter not in self.starts:
                     self._add("parameter", name, parameter, UNTYPED, location)
         for name, parameter in named:
             # Its type is asked for now: at the end the process groups may be gone.
             self.entered.add(id(parameter))
-            self.stepped[id(parameter)] = (name, parameter, _claimed(parameter))
+            self.starts.settle(parameter)
+            self.stepped[id(parameter)] = (name, parameter, claimed(parameter))
             gradient = _gradient(parameter)
             if gradient is not None:
                 self.graded.add(id(parameter))
@@ -274,7 +223,8 @@ class OptimizerSteps:
 
     def _place(self, record: Record, name: str, parameter: torch.Tensor) -> None:
         """Note which elements ``record``, the gradient of a parameter, is of where that is only a part for now."""
-        _, _, _, before = self.remembered.get(id(parameter), ("", None, None, None))
+        known = self.starts.of(parameter)
+        before = None if known is None else known.record.value
         if before is None or record.value is None or is_dtensor(parameter) or before.shape == parameter.shape:
             return
         record.held = self.swapped.held(name, parameter, before)
@@ -288,7 +238,7 @@ class OptimizerSteps:
         whole: Named = []
         found: dict[str, list[tuple[FlatPart, torch.Tensor]]] = {}
         with no_torch_function():
-            flat = FlatParts((name, parameter) for name, parameter, *_ in self.remembered.values())
+            flat = FlatParts((start.name, start.tensor) for start in self.starts)
             for name, parameter in named:
                 parts = flat.of(parameter) if name.startswith(NAMELESS) else []
                 if not parts:
@@ -307,38 +257,35 @@ class OptimizerSteps:
     def at_the_end(self) -> None:
         """The program has run."""
         for _, leaf, last in list(self.plain.at_the_end()):
-            self._follow(leaf, last)
-        self.recorder.forget(self.plain.others)
-        self.remembered = {key: one for key, one in self.remembered.items() if one[0] not in self.plain.others}
-        for key, (name, parameter, type, before) in self.remembered.items():
-            with no_torch_function():
-                now = local_tensor(parameter)
-                changed = before is not None and has_values(now) and not torch.equal(before, now.detach().cpu())
-            if changed:  # by hand, if no optimizer has it
-                self.stepped.setdefault(key, (name, parameter, type))
-        for key, (name, parameter, _) in self.stepped.items():
-            if key in self.entered and key not in self.graded and parameter.requires_grad:
+            self.starts.follow(leaf, last)
+        self.starts.forget(self.plain.others)
+        for name, parameter in self.names.parameters().items():
+            self.starts.named(parameter, name)
+        for start in self.starts.changed():  # by hand, if no optimizer has it
+            self.stepped.setdefault(id(start.tensor), (start.name, start.tensor, start.type))
+        for key, (name, tensor, _) in self.stepped.items():
+            if key in self.entered and key not in self.graded and tensor.requires_grad:
                 self.recorder.untrained.append(name)
-        for name, parameter, type in self.stepped.values():
+        for name, tensor, type in self.stepped.values():
             with no_torch_function():
-                record = self.recorder.add("trained", name, local_tensor(parameter), type, None)
-            record.digest = _digest(parameter)
+                record = self.recorder.add("trained", name, local_tensor(tensor), type, None)
+            record.digest = _digest(tensor)
         told = set(self.entered)
         owned: list[tuple[str, torch.Tensor, SourceLocation | None]]
-        owned = [(name, parameter, None) for name, parameter in self.names.parameters().items()]
-        owned += [(name, parameter, None) for name, parameter, *_ in self.remembered.values()]
+        owned = [(name, one, None) for name, one in self.names.parameters().items()]
+        owned += [(start.name, start.tensor, None) for start in self.starts]
         declared = [("what is declared", leaf, location) for leaf, location in self.recorder.leaves]
-        for name, parameter, location in (*owned, *declared):
-            gradient = _gradient(parameter)
-            if gradient is not None and id(parameter) not in told:
-                told.add(id(parameter))
-                self._add_unfinished(name, parameter, gradient, location)
+        for name, tensor, location in (*owned, *declared):
+            gradient = _gradient(tensor)
+            if gradient is not None and id(tensor) not in told:
+                told.add(id(tensor))
+                self._add_unfinished(name, tensor, gradient, location)
 
     def _add(
         self, kind: str, name: str, x: torch.Tensor, declared: TensorType, location: SourceLocation | None
     ) -> Record:
         with no_torch_function():
-            return self.recorder.add(kind, name, local_tensor(x), declared if declared.axes else _claimed(x), location)
+            return self.recorder.add(kind, name, local_tensor(x), declared if declared.axes else claimed(x), location)
 
     def _add_unfinished(
         self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, location: SourceLocation | None
@@ -370,12 +317,6 @@ def _settings(optimizer: torch.optim.Optimizer) -> tuple[dict[str, float], ...]:
                 numbers["lr"] = float(rate)
             found.append(numbers)
     return tuple(found)
-
-
-def _claimed(x: torch.Tensor) -> TensorType:
-    """What somebody says that ``x`` is. What a constant is follows from how it was made, and is nobody's word."""
-    type = local_form(x)[1]
-    return type if type.ground is Ground.ABSENT else UNTYPED
 
 
 def _hook_first(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:

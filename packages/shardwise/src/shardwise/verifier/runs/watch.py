@@ -237,8 +237,8 @@ class _Watch(TorchFunctionMode):
             self._backward(args, kwargs, accumulating=func is not torch.autograd.grad)
         if self.steps.layouts:
             self.steps.before_call(func, args)
-        if self.steps.awaited:
-            self.steps.used((*args, *kwargs.values()))
+        if self.steps.starts.awaited:
+            self.steps.starts.used((*args, *kwargs.values()))
         if self.steps.inside and collective_named(func) is not None:
             self.recorder.talking_steps = True
         if self.used is not None:
@@ -249,7 +249,7 @@ class _Watch(TorchFunctionMode):
         if self.used is not None:
             result = self.used.result(func, result)
         self.sums.after(func, args, kwargs, result)
-        factor = clip_factor(func, args, kwargs, result, (one for _, one, *_ in self.steps.remembered.values()))
+        factor = clip_factor(func, args, kwargs, result, (start.tensor for start in self.steps.starts))
         if factor is not None:
             self.recorder.add("clip", "", factor, UNTYPED, user_location())
         if isinstance(result, torch.Tensor):
@@ -301,7 +301,7 @@ class _Watch(TorchFunctionMode):
         leaves = [leaf for leaf in leaves_of(roots, inputs) if leaf.is_leaf]
         self.steps.reach(leaves)
         # A gradient of a gradient, as of a penalty, is linear in no batch: nothing says how ranks' terms combine.
-        training = accumulating or (not self.twice and any(id(leaf) in self.steps.remembered for leaf in leaves))
+        training = accumulating or (not self.twice and any(leaf in self.steps.starts for leaf in leaves))
         self.twice |= bool(kwargs.get("create_graph"))
         for root in roots:
             if isinstance(root, torch.Tensor):
