@@ -99,4 +99,20 @@ BUGS = [
         "gradient of moe.experts",
     ),
     Bug("mixtral", "the load is each rank's own", "        dist.all_reduce(load)\n", "", "loss"),
+    Bug(
+        "global_balance",
+        "tokens are counted on each rank",
+        "        dist.all_reduce(frac)\n",
+        "",
+        "loss|gradient of ",
+        "moe ",
+    ),
+    Bug(
+        "global_balance",
+        "shares are of a rank's tokens",
+        "frac / frac.sum()",
+        "frac / (self.k * len(x))",
+        "loss|gradient of ",
+        "moe ",
+    ),
 ]

@@ -1,6 +1,6 @@
 """Sequences and graphs that are cut over ranks."""
 
-from .bug import GRADIENT, Bug
+from .bug import GRADIENT, TRAINED, Bug
 
 BUGS = [
     Bug("context_parallel", "backward of the gather does not sum", "        dist.all_reduce(total)\n", "", GRADIENT),
@@ -185,4 +185,47 @@ BUGS = [
     Bug("mamba_cp", "gradients are summed", "            p.grad /= world\n", "", GRADIENT),
     Bug("mamba_cp", "states do not go on", "= PassState.apply(total, h)", "= torch.zeros_like(h)", "loss", "0.out "),
     Bug("mamba_cp", "states go the other way", "zip(decays, owns)", "zip(decays[::-1], owns[::-1])", "loss", "0.out "),
+    Bug(
+        "usp_attention",
+        "the mask starts at zero",
+        "dist.get_rank(OUTER) * q.size(2)\n",
+        "0\n",
+        "loss|gradient of ",
+        r"att\.o ",
+    ),
+    Bug(
+        "usp_attention",
+        "gradients of gathered keys are one's own",
+        "dist.reduce_scatter(out, [c.contiguous() for c in g.chunk(n, 1)], group=OUTER)",
+        "out.copy_(g.chunk(n, 1)[dist.get_rank(OUTER)])",
+        GRADIENT,
+    ),
+    Bug(
+        "usp_attention",
+        "gradients are averaged within a group",
+        "            dist.all_reduce(p.grad)\n            p.grad /= world",
+        "            dist.all_reduce(p.grad, group=INNER)\n            p.grad /= dist.get_world_size(INNER)",
+        GRADIENT,
+    ),
+    Bug(
+        "fsdp_sequence",
+        "gradients of gathered keys are one's own",
+        "        dist.reduce_scatter(out, parts, group=ctx.group)\n        return out, None",
+        "        return parts[dist.get_rank(ctx.group)], None",
+        TRAINED,
+    ),
+    Bug(
+        "fsdp_sequence",
+        "positions start at zero",
+        "self.pos[r * T : (r + 1) * T]",
+        "self.pos[:T]",
+        "loss|data used here|gradient of |the factor",
+    ),
+    Bug(
+        "fsdp_sequence",
+        "the mask starts at zero",
+        "start = dist.get_rank(group) * T",
+        "start = 0",
+        "loss|gradient of |the factor",
+    ),
 ]

@@ -101,4 +101,12 @@ BUGS = [
         "        F.cross_entropy(model.module(x)",
         GRADIENT,
     ),
+    Bug("galore", "forward goes past DDP", "F.cross_entropy(ddp(batch", "F.cross_entropy(model(batch", GRADIENT),
+    Bug(
+        "galore",
+        "each rank has a basis of its own",
+        "torch.linalg.svd(g, full",
+        "torch.linalg.svd(g + 1e-2 * dist.get_rank(), full",
+        TRAINED,
+    ),
 ]
