@@ -21,6 +21,7 @@ from shardwise.op_rules.propagation.scale import law_of
 from shardwise.op_rules.schema import Kind, OpRule
 from shardwise.types.tensor_type import EMPTY_TYPE, TensorType
 
+from ..state.number_types import differing_axes
 from ..state.numbers import TYPED_NUMBERS, plain, shared_along, type_here
 
 NUMBERS = (int, float, complex, Number)
@@ -110,7 +111,7 @@ class Op:
         if value.__class__ in TYPED_NUMBERS and (type := type_here(value)).axes:
             if param in self.linear_params:
                 return type
-            if type.varying_axes:
+            if differing_axes(type):
                 return type if self.slices or self.rule.kind is Kind.PURE else None
         if value is None or param not in self.linear_params:
             return None

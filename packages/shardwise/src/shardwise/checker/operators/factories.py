@@ -30,6 +30,7 @@ from ..diagnosis.reporter import refuse
 from ..parts.own_parts import part_axes
 from ..parts.own_rows import note_rows
 from ..parts.varying_lengths import same_shape
+from ..state.number_types import differing_axes
 from ..state.numbers import TYPED_NUMBERS, joined
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
@@ -55,6 +56,8 @@ _OF_VALUES = (
 """What makes a tensor of the values that it is given."""
 _OF_DATA = ("tensor", "as_tensor", "asarray", "new_tensor")
 """What makes a tensor of lists, which a program may have filled with each rank's own rows."""
+OF_NUMBERS = "the type of a tensor that is made of numbers that vary"
+"""What is listed as lost where global types cannot say how a tensor of each rank's numbers is cut."""
 _ONE_VALUE = ("ones", "full", "scalar_tensor")
 
 
@@ -129,7 +132,7 @@ class _Factory:
         operands, values, outcome, blocked = judge(session, op, args, kwargs)
         told = joined(_numbers_in(_values_of(op, args, kwargs))) if op.rule.op in _OF_VALUES else UNTYPED
         of_types = [operand for operand in operands if isinstance(operand.type, TensorType)]
-        own = told.varying_axes and not template.axes and all(operand.number is not None for operand in of_types)
+        own = differing_axes(told) and not template.axes and all(operand.number is not None for operand in of_types)
         if of_types and not own:
             if template.spec is not None and not session.local:
                 outcome = _cut_like(template, outcome)
@@ -141,7 +144,7 @@ class _Factory:
         made = func(*[unwrap(value) for value in args], **{name: unwrap(value) for name, value in kwargs.items()})
         if not isinstance(made, torch.Tensor):
             return made
-        if not session.strict and not told.varying_axes and op.rule.op in _OF_DATA and _is_data(args, kwargs):
+        if not session.strict and not differing_axes(told) and op.rule.op in _OF_DATA and _is_data(args, kwargs):
             return made  # nobody knows whether other ranks have the same rows
         type = _type_made(session, op, args, kwargs, self.ground, _addable(template, made), told)
         if made.requires_grad and template.axes and template.ground is Ground.ABSENT:
@@ -183,7 +186,7 @@ def _type_made(
     """
     ground = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
     type = _like(template, ground) if template.axes else _constant(ground)
-    if told is not UNTYPED and op.rule.op == "arange" and not told.varying_axes:
+    if told is not UNTYPED and op.rule.op == "arange" and not differing_axes(told):
         type = type.of_unknown_scale()  # positions up to a size are no sizes
     elif told is not UNTYPED:
         type = _of_numbers(type, told)
@@ -192,10 +195,11 @@ def _type_made(
             type = type.with_spec(PartitionSpec(make_entry(axes)))
         elif not session.local and not session.strict:
             local = session.scope(current_entry()).local_axes
-            unknown = {axis: UNKNOWN for axis in type.varying_axes if axis not in local}
+            own = type.varying_axes if op.rule.op != "arange" else differing_axes(type)
+            unknown = {axis: UNKNOWN for axis in own if axis not in local}
             type = type.with_placements(unknown)
             if unknown:
-                session.lose("the type of a tensor that is made of numbers that vary", user_location())
+                session.lose(OF_NUMBERS, user_location())
     elif op.rule.op in _OF_VALUES and any(map(may_be_count, _numbers_in(_values_of(op, args, kwargs)))):
         type = type.of_unknown_scale()
     if op.name in FILLED and not session.local:
@@ -227,7 +231,7 @@ def _is_data(args: Arguments, kwargs: Keywords) -> bool:
 
 def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
     """The type of a tensor made of typed numbers: what varies among them makes it vary, and it has their scale."""
-    if numbers.varying_axes:
+    if differing_axes(numbers):
         return numbers
     return constant.with_scale({axis: numbers.exponent(axis) for axis in constant.axes if axis in numbers})
 
@@ -235,7 +239,7 @@ def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
 def _is_zero_fill(op: Op, args: Arguments, kwargs: Keywords) -> bool:
     """``full(..., 0)``."""
     value = kwargs.get("fill_value", args[-1] if args and "full" in op.name else None)
-    varying = value.__class__ in TYPED_NUMBERS and bool(type_of(value).varying_axes)
+    varying = value.__class__ in TYPED_NUMBERS and bool(differing_axes(type_of(value)))
     return isinstance(value, (int, float, complex)) and value == 0 and not varying
 
 

@@ -118,6 +118,8 @@ class FirstCalls:
                 refuse_unless_passed(session, op, operands, values, outcome, blocked)
         elif position_lost(operands, outcome):
             session.lose("the type of positions that are moved to a rank's own part", user_location())
+        elif scale_lost.is_message(op.rule, operands, outcome):
+            session.lose(scale_lost.OF_MESSAGES, user_location())
         elif key is not None and not writing and amended is None and not self._moves(values):
             remember(self.verdicts, key, op, operands, values, outcome, args, kwargs)
         if amended is not None:

@@ -23,7 +23,7 @@ from shardwise.mesh.regions import exponent_over
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.op_rules.propagation.operand import WHOLE, Bound, exponent_along
 from shardwise.op_rules.schema import OpRule
-from shardwise.op_rules.vocabulary.degrees import NOT_HOMOGENEOUS
+from shardwise.op_rules.vocabulary.degrees import JOINED, NOT_HOMOGENEOUS
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import Exponent, TensorType
 
@@ -35,7 +35,15 @@ _JOINED = "shardwise joined"
 """As ``_MARK``: where a term whose scale is lost was added to others, by which the sum has one."""
 SCALE_OVER = "the scale over "
 """How what is listed as lost begins."""
+_OF_GRADIENTS = (" takes, ", " of a gradient, ")
+OF_MESSAGES = "the scale of what is sent as one message, of which each number has its own"
+"""What is listed as lost where a mean loss and a count of hits are joined."""
 _CURVED = frozenset(name.replace("_", "") for name in NOT_HOMOGENEOUS)
+
+
+def is_of_gradients(what: str) -> bool:
+    """Is ``what`` is listed as lost the scale of a gradient that is stepped with?"""
+    return what.startswith(SCALE_OVER) and any(words in what for words in _OF_GRADIENTS)
 
 
 def axes_lost(operands: Sequence[Bound], values: Sequence[object], outcome: Outcome) -> tuple[MeshAxis, ...]:
@@ -112,6 +120,19 @@ def beside_ranks(session: CheckSession, operands: Sequence[Bound], outcome: Outc
         if any(type.get(axis) is R and type.exponent(axis) != 0 for type in numbers)
         and any(type.exponent(axis) is None for type in types)
         and len(types) > len(numbers)
+    )
+
+
+def is_message(rule: OpRule, operands: Sequence[Bound], outcome: Outcome) -> bool:
+    """Does the call join what is on several scales that are known, or with pending sums what all ranks have?"""
+    if rule.op not in JOINED or outcome.refusals:
+        return False
+    types = [operand.type for operand in operands if isinstance(operand.type, TensorType)]
+    return any(
+        all(type.exponent(axis) is not None for type in types)
+        or (any(type.is_partial(axis) for type in types) and any(type.is_equal(axis) for type in types))
+        for axis, exponent in outcome.type.scale.items()
+        if exponent is None
     )
 
 

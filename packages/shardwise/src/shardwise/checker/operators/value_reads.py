@@ -1,7 +1,8 @@
 """How is a call checked that hands a tensor's value to Python?
 
 A pending sum has no value yet; a varying one divides the ranks, which is a hang waiting for the next collective. A
-pending average may be printed: what each rank has is the mean of its own share, as of the loss of its batch.
+pending average may be printed: what each rank has is the mean of its own share, as of the loss of its batch. Where the
+program writes no types, so may a pending sum, of which each rank logs its own addend: that is a number that is P.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def value_read(op: Op) -> Handler:
                 if axis in told:
                     continue
                 if place.is_partial and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
-                    if is_running(_COMPARING) or (_is_average(type, axis) and _takes_number(op)):
+                    own = _is_average(type, axis) or (place is P and _may_be_logged(session))
+                    if is_running(_COMPARING) or (own and _takes_number(op)):
                         continue
                     told.add(axis)
                     report_read(session, op.name, "SW115", tensor, axis)
@@ -72,7 +74,7 @@ def value_read(op: Op) -> Handler:
 def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -> object:
     """What was read, as numbers with the tensor's type; where Python keeps none, that is listed."""
     type = type_of(tensor)
-    if not has_number(type):
+    if not has_number(type, _may_be_logged(session)):
         return result
     if op.name in ("item", "tolist"):
         return _typed_numbers(result, number_of(type))
@@ -83,20 +85,29 @@ def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -
     return result
 
 
-def has_number(type: TensorType) -> bool:
-    """True if a number that is read of a tensor of this type has a type itself."""
+def has_number(type: TensorType, logged: bool = False) -> bool:
+    """True if a number that is read of a tensor of this type has a type itself.
+
+    ``logged``  so has an addend of a pending sum.
+    """
     unknown = type.ground is Ground.UNKNOWN or any(p.is_unknown for p in type.placements)
-    return bool(type.axes) and all(_is_average(type, axis) for axis in type.partial_axes) and not unknown
+    own = all(_is_average(type, axis) or (logged and type.get(axis) is P) for axis in type.partial_axes)
+    return bool(type.axes) and own and not unknown
 
 
 def number_of(type: TensorType) -> TensorType:
     """The type of one element of a tensor: a number is equal or varies, and has no dims.
 
-    Of a pending average each rank has a mean of its own, which is no multiple of anything.
+    Of a pending average each rank has a mean of its own, which is no multiple of anything; an addend of a pending sum
+    stays one.
     """
-    places = {axis: R if type.get(axis).is_equal else V for axis in type.axes}
-    scale = {axis: exponent for axis, exponent in type.scale.items() if not type.is_partial(axis)}
-    return TensorType.of(places, scale=scale)
+    own = {axis: P for axis in type.partial_axes if not _is_average(type, axis)}
+    places = {axis: own.get(axis) or (R if type.get(axis).is_equal else V) for axis in type.axes}
+    return TensorType.of(places, scale={a: e for a, e in type.scale.items() if not _is_average(type, a)})
+
+
+def _may_be_logged(session: CheckSession) -> bool:
+    return session.observe and not session.says_types
 
 
 def _is_average(type: TensorType, axis: MeshAxis) -> bool:

@@ -29,7 +29,7 @@ from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import R
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
-from .number_types import like, merged, number_type, raised
+from .number_types import differing_axes, like, merged, number_type, raised
 from .session import CheckSession
 
 ByRank = tuple[int | float, ...]
@@ -73,7 +73,7 @@ def _power(base: object, power: object) -> object:
     if not isinstance(base, (int, float)) or not isinstance(power, (int, float)):
         return NotImplemented
     value = plain(base) ** plain(power)
-    if power.__class__ in TYPED_NUMBERS and type_of(power).varying_axes:
+    if power.__class__ in TYPED_NUMBERS and differing_axes(type_of(power)):
         type = _combined(base, power, 0).of_unknown_scale()
     elif base.__class__ not in TYPED_NUMBERS:
         return value  # of a step's number, say: the same on all ranks
@@ -330,7 +330,7 @@ def known_by_rank(apply: Callable[[float], float], number: object) -> ByRank | N
 def _note_lost(call: str, number: object) -> None:
     """A plain number is made of one that differs, or is off the scale, where nothing stands in for ``call``."""
     session, type = current(), type_of(number)
-    if session is not None and (type.varying_axes or any(type.scale.values())) and not is_library_calling(2):
+    if session is not None and (differing_axes(type) or any(type.scale.values())) and not is_library_calling(2):
         session.trust(lost_by(call), user_location(2))
 
 
@@ -347,7 +347,7 @@ def _on_all_ranks(apply: Callable[[Any, Any], Any], left: object, right: object)
         return None
     operands = []
     for value, values in zip((left, right), known, strict=True):
-        if values is None and value.__class__ in TYPED_NUMBERS and type_of(value).varying_axes:
+        if values is None and value.__class__ in TYPED_NUMBERS and differing_axes(type_of(value)):
             return None
         operands.append([plain(value)] * ranks if values is None else values)
     try:
@@ -386,6 +386,8 @@ def _combined(left: object, right: object, sign: int) -> TensorType:
         one, two = type_here(left), type_here(right)
     first = one or two
     assert first is not None, "a plain number has no method of ours"
+    if sign == 0 and 0 in (left if one is None else None, right if two is None else None):
+        return first  # the sum begins with it
     return merged(like(first, left) if one is None else one, like(first, right) if two is None else two, sign)
 
 

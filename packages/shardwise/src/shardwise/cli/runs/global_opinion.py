@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardwise.checker.operators.scale_lost import SCALE_OVER
+from shardwise.checker.operators.factories import OF_NUMBERS
+from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
@@ -20,6 +21,8 @@ from .further_run import further_run
 from .run import CheckOptions, check_program
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
+READS, BRANCHES = "SW115", "SW116"
+"""A pending sum is read, and each rank goes by its own: with local types that is a branch on what varies."""
 OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
 COUNTS = ("i", "u", "b8")
 """How types of whole numbers and truth values begin."""
@@ -46,11 +49,32 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     if second is None or second.stopped is not None:
         return result
     of_scale = [replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE]
-    refused = [] if of_scale else [_sentence(one, absolute_root(None)) for one in second.errors]
+    said = {one.location for one in result.findings if one.code == BRANCHES}
+    errors = [one for one in second.errors if one.code != READS or one.location not in said]
+    root = absolute_root(None)
+    refused = [] if of_scale else [*(_sentence(one, root) for one in errors), *_resting_on_numbers(second, root)]
     coverage = replace(result.coverage, refused_globally=tuple(dict.fromkeys(refused)))
     known = {(one.what, one.location) for one in result.lost}
     lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
     return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)
+
+
+def _resting_on_numbers(second: RunResult, root: str) -> list[str]:
+    """What gradients may rest on that global types do not follow: numbers that ranks have read of their own tensors, or
+    that they have joined.
+    """
+    untold = second.coverage.unjudged_gradients or second.coverage.unjudged_losses
+    if not untold and not any(is_of_gradients(one.what) for one in second.lost):
+        return []
+    of = "what gradients are" if untold else "the scale of gradients"
+    made = [(one.what, one.location) for one in second.lost if one.what in _FOLLOWED and one.location is not None]
+    return [f"{of} is lost, and {_FOLLOWED[what]} ({location_text(at, root)})" for what, at in made[:1]]
+
+
+_FOLLOWED = {
+    OF_NUMBERS: "a tensor is made of numbers that each rank has read",
+    OF_MESSAGES: "numbers of several scales are joined",
+}
 
 
 def _sentence(finding: Finding, root: str) -> str:

@@ -19,6 +19,7 @@ from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Exponent, Ground, TensorType, constant_type
 
 from ..schema import Each, OpRule
+from ..vocabulary.degrees import JOINED
 from .dim_labels import Call, Shape
 from .local import Given, Refusal, Weak, local_rules
 from .operand import Bound, givens_along, sharded_dim
@@ -233,6 +234,7 @@ class _CallAlongAxes:
             exponents = (None,)
         if any(exponent != 0 for exponent in exponents):
             self.scales[axis] = exponents
+            self.grad_matters |= self.rule.op in JOINED
 
     def _refused(
         self, axis: MeshAxis | None, refusal: Refusal, givens: Sequence[Given] = (), positions: Sequence[int] = ()
@@ -346,7 +348,7 @@ def _present(
 
 def _present_number(operand: Bound, type: TensorType, mesh: CurrentMesh | None) -> TensorType | Weak:
     """A number with a type: what is equal everywhere takes part as any number does, and only its scale matters."""
-    if type.varying_axes and (mesh is None or mesh.axes.issuperset(type.axes)):
+    if (type.varying_axes or type.partial_axes) and (mesh is None or mesh.axes.issuperset(type.axes)):
         return type
     return Weak.ZERO if operand.number == 0 else Weak.CONSTANT
 

@@ -28,7 +28,10 @@ def untyped_result(
 ) -> TensorType:
     """No operand has a type: constants make constants, anything else stays unannotated until it meets a type."""
     varying = {axis for type in types if isinstance(type, TensorType) for axis in type.varying_axes}
+    pending = {axis for type in types if isinstance(type, TensorType) for axis in type.partial_axes}
     numbers = all(isinstance(t, Weak) or o.number is not None for o, t in zip(operands, types, strict=True))
+    if pending and numbers:  # an addend of each rank, beside constants
+        return TensorType.of(dict.fromkeys(pending | varying, UNKNOWN))
     if varying and numbers:
         places: dict[MeshAxis, Placement] = dict.fromkeys(varying if mesh is None else mesh.axes, R)
         places |= {axis: _by_number(axis, placer, strict) for axis in varying}

@@ -214,7 +214,6 @@ BUGS = [
         "ids, labels = ids[rank::world], labels[: 8 // world]\n            loss",
         "loss",
     ),
-    Bug("fsdp_by_hooks", "gradients are summed", "            out.div_(self.world)\n", "", TRAINED),
     Bug("fsdp_by_hooks", "the norm is that of one rank's shards", "        dist.all_reduce(norm)\n", "", TRAINED),
     Bug(
         "fsdp_by_hooks",
@@ -228,13 +227,6 @@ BUGS = [
         "each rank keeps its own gradients",
         "            dist.reduce_scatter_tensor(out, flat)\n",
         "            out.copy_(flat.chunk(self.world)[self.rank])\n",
-        TRAINED,
-    ),
-    Bug(
-        "fsdp_sequence",
-        "FSDP reduces over dp alone",
-        "fully_shard(net, mesh=flat)",
-        'fully_shard(net, mesh=mesh["dp"])',
         TRAINED,
     ),
 ]

@@ -330,13 +330,6 @@ BUGS = [
     ),
     Bug(
         "distil_vocabulary",
-        "the divergence is that of own words",
-        "Sum.apply((target.exp() * (target - ours)).sum(-1))",
-        "(target.exp() * (target - ours)).sum(-1)",
-        "loss",
-    ),
-    Bug(
-        "distil_vocabulary",
         "nothing sums what enters",
         "F.linear(Copy.apply(h), self.head)",
         "F.linear(h, self.head)",
