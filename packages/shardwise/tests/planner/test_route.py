@@ -37,6 +37,8 @@ MOST_LOOKED_AT = 60
 """Layouts, on a way over four axes of which two are slow."""
 MOST_CUTS = 220
 """Layouts that are thought of on such a way."""
+MOST_OF_MANY_AXES = 300
+"""Layouts that are looked at where sums are pending over six axes that are to cut eight dims."""
 
 
 SPEEDS = {
@@ -46,6 +48,13 @@ SPEEDS = {
     "messages over all": lambda axes: Links.of({axes[-1]: 10e9}, dict.fromkeys(axes, 1e-7)),
     "messages where bytes are fast": lambda axes: Links.of({axes[0]: 25e9}, {axes[0]: 1e-10, axes[1]: 1e-9}),
 }
+
+
+def looked_at(monkeypatch):
+    """The layouts that searches look at from now on."""
+    looked, of = [], Fans.of
+    monkeypatch.setattr(Fans, "of", lambda *asked: looked.append(asked) or of(*asked))
+    return looked
 
 
 def numbers(bits):
@@ -226,9 +235,7 @@ def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, sizes, monke
     axes = axes_of(sizes)
     types = all_types(axes, len(shape), letters=(R, P))
     links = Links.of({axes[0]: 25e9, axes[1]: 25e9, axes[2]: 400e9, axes[3]: 400e9})
-    looked = []
-    of = Fans.of
-    monkeypatch.setattr(Fans, "of", lambda *asked: looked.append(asked) or of(*asked))
+    looked = looked_at(monkeypatch)
     chance = random.Random(0)
     for src, dst in (chance.sample(types, 2) for _ in range(30)):
         looked.clear()
@@ -237,3 +244,29 @@ def test_the_search_looks_at_few_layouts_whatever_is_pending(shape, sizes, monke
         shortest(problem)
         assert len(looked) < MOST_LOOKED_AT, (src, dst)
         assert len(problem.cuts.entries) < MOST_CUTS, (src, dst)
+
+
+def test_an_axis_that_ends_pending_is_known_to_be_where_it_was_until_it_is_moved(monkeypatch):
+    a, b, c, d = axes_of((2, 4, 4, 8))
+    links = Links.of({a: 50e9, b: 50e9, c: 450e9, d: 450e9})
+    sharded = TensorType.of({a: V, b: V, c: R, d: V}, PartitionSpec(d, (a, b), None, None))
+    summed = TensorType.of({a: R, b: P, c: R, d: V}, PartitionSpec(None, None, None, d))
+    looked = looked_at(monkeypatch)
+    shortest(problem_of((2500, 777, 4096, 50257), "float32", sharded, summed, links))
+    assert len(looked) < 20  # 32, if it is not known that a cannot be gathered while b cuts inside it
+
+
+@pytest.mark.parametrize(
+    "spec", [lambda a, *rest: (a, *rest, None, None), lambda *axes: (None, axes[::2], axes[1::2], *(None,) * 5)]
+)
+def test_sums_over_many_axes_are_scattered_to_few_of_many_dims(spec, monkeypatch):
+    axes = axes_of((2,) * 6)
+    pending = TensorType.of(
+        {axis: V if at == 1 else P for at, axis in enumerate(axes)}, PartitionSpec(*[None] * 7, axes[1])
+    )
+    cut = TensorType.of(dict.fromkeys(axes, V), PartitionSpec(*spec(*axes)))
+    links = Links.of({axes[0]: 25e9, axes[1]: 100e9, axes[2]: 400e9})
+    looked = looked_at(monkeypatch)
+    path = shortest(problem_of((64, 77, 100, 64, 13, 100, 13, 77), "float32", pending, cut, links))
+    assert {move.op for move in path} == {"reduce_scatter", "all_to_all"}
+    assert len(looked) < MOST_OF_MANY_AXES

@@ -266,9 +266,26 @@ def _scattered(
     problem: Problem, number: int, axes: tuple[int, ...], group: CollectiveGroup, others: int
 ) -> Iterator[End]:
     for order in [axes] if problem.wide else itertools.permutations(axes):
-        for after in problem.cuts.inside(number, order):
+        inside = problem.cuts.inside(number, order)
+        for after in inside if problem.places is None else _few(problem, inside, axes, problem.places):
             elements = others * problem.held(after)
             yield after, group.price(elements), elements
+
+
+def _few(problem: Problem, inside: tuple[int, ...], axes: tuple[int, ...], places: int) -> Iterator[int]:
+    """Of the cuts of each dim by ``axes`` those in which they stand as at the goal, and so many ``places`` else.
+
+    A dim that nothing is to come to is better, and of such the one that leaves a rank least.
+    """
+    cuts, goal = problem.cuts, problem.goal[1]
+    aside = []
+    for dim, after in zip(cuts.dims, inside, strict=True):
+        if _astray(cuts.entries[after], axes[-1], goal):
+            entry = cuts.entries[after][dim]
+            aside.append((any(axis not in entry for axis in goal[dim]), problem.held(after), after))
+        else:
+            yield after
+    yield from (after for _, _, after in sorted(aside)[:places])
 
 
 def _arranged(problem: Problem, off: TakenOff, group: CollectiveGroup, base: Entries, come: Entries) -> Iterator[End]:

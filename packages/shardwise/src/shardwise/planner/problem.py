@@ -27,6 +27,8 @@ ONE = 1 << DIGITS
 MOST_WAYS = 3000
 """So many ways to arrange all axes on the dims, 4 axes on 5 dims or 5 on 3, are looked at; of more only those that lead
 straight to the goal, and then a cheaper plan may exist."""
+MANY_WAYS, FEW_PLACES = 50_000, 2
+"""Of more ways than this, a sum is scattered to where its axes stay, or to so many dims besides."""
 
 
 class CollectiveGroup(NamedTuple):
@@ -55,6 +57,8 @@ class Problem:
                   it can be: since the dim is cut evenly, whatever else is done is cheaper. Not where a collective can
                   run over more axes and not over some of them: an axis may be wanted there to make up the number.
     ``homes``     for every dim the bits of the axes that cut it at the goal.
+    ``wide``      the ways to arrange axes are too many to look at all.
+    ``places``    on so many dims a sum is looked at whose axes do not stay there; None: on all.
     """
 
     sizes: tuple[int, ...]
@@ -75,6 +79,7 @@ class Problem:
     homes: tuple[int, ...] = field(init=False, compare=False)
     settled: tuple[bool, ...] = field(init=False, compare=False)
     wide: bool = field(init=False, compare=False)
+    places: int | None = field(init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
     _groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
     _one_kind: dict[int, bool] = field(default_factory=dict, init=False, compare=False)
@@ -84,11 +89,13 @@ class Problem:
         whole = math.prod(self.sizes)
         dims = self._dims(whole)
         moved = sum(1 for axis in range(len(self.sizes)) if not self.fixed >> axis & 1)
-        wide = math.prod(len(dims) + at for at in range(moved)) > MOST_WAYS
+        ways = math.prod(len(dims) + at for at in range(moved))
+        wide = ways > MOST_WAYS
         # What leads straight to one goal is of no use to another.
         cuts = Cuts(dims, len(self.shape)) if wide else cuts_of(len(self.sizes), dims, len(self.shape))
         object.__setattr__(self, "cuts", cuts)
         object.__setattr__(self, "wide", wide)
+        object.__setattr__(self, "places", FEW_PLACES if ways > MANY_WAYS else None)
         object.__setattr__(self, "homes", tuple(map(bits_of, self.goal[1])))
         even = all(length % whole == 0 for length in self.shape)
         object.__setattr__(self, "holdings", Holdings(self.sizes, self.shape, dims, even=even))

@@ -7,11 +7,14 @@ it. Nothing there costs more than here: a rank holds the least that it can where
 it the largest part that one can. These few situations are looked at from the goal backwards, the nearest first, and no
 further than they are asked for.
 Where an axis is to be pending at the end, any of its ranks may keep an element for all, at no cost: until it is
-pending it counts as cutting.
+pending it counts as cutting. No step costs more for it: a rank that holds what the axis does not cut holds as much as
+where it does, or more, and what a collective over it and others brings is no less than what one over the others does.
 An axis that cuts at the start, and not where it stays, is known to be where it was until it is moved. So it is seen
 that an exchange leaves a rank with nothing that takes an axis off a dim where another one comes, and that no axis is
 inside one that is taken off but with it, nor outside one that comes to stay: each of the others is on another dim, or
-is taken along. Where an axis went that has moved is not known, nor which of two on one dim is inside.
+is taken along. That holds of an axis that is to be pending, too: it becomes pending where it is if none is inside it,
+and is gathered with those outside it, after which it counts as cutting somewhere. Where an axis went that has moved is
+not known, nor which of two on one dim is inside.
 Source: Culberson and Schaeffer 1998 (bounds from a simpler world); Dijkstra 1959.
 """
 
@@ -53,7 +56,7 @@ class Remaining:
         for dim, entry in enumerate(problem.start[1]):
             cut, astray, _ = self._part(dim, entry)
             self.staying |= cut & ~astray
-            for axis in _bits(astray & ~self.made):
+            for axis in _bits(astray):
                 self.origin[axis] = 1 << dim
         self.parts.clear()
         self.tracked = sum(self.origin)
@@ -79,7 +82,6 @@ class Remaining:
         self.held_of: dict[int, int] = {}
         self.parts_of: dict[int, tuple[int, ...]] = {}
         self.joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
-        self.taken: dict[int, list[tuple[int, int, int, int]]] = {}
         self.settled: dict[Situation, int] = {}
         self.found: dict[Situation, int] = {self.made: 0}
         self.order = 0
@@ -171,7 +173,11 @@ class Remaining:
         steps: list[Before] = [
             (0 if axis & self.stays else 1, at ^ axis << width, None) for axis in _bits(astray & ~self.made & ~unmoved)
         ]
-        steps += [(0, at ^ (axis | axis << width), None) for axis in _bits(self.made & pending)]
+        for axis in _bits(self.made & pending):
+            before = at ^ (axis | axis << width)
+            steps.append((0, before, None))
+            if axis & self.tracked and not (self.outside[axis] & ~unmoved or self.within[axis] & unmoved):
+                steps.append((0, before | axis << 2 * width, None))
         self._gathered(steps, at, equal, done)
         self._exchanged(steps, at, done)
         if self.summed & ~pending:
@@ -179,18 +185,27 @@ class Remaining:
         return steps
 
     def _gathered(self, steps: list[Before], at: Situation, equal: int, done: int) -> None:
-        """The axes of a gather cut one dim, innermost: where one is known to be, all are, and no other is inside it."""
+        """The axes of a gather cut one dim, innermost: where one is known to be, all are, and no other is inside it.
+
+        One that is to be pending is no less pending for it: only that it leaves the dim where it was counts.
+        """
         width, every = self.width, self.every
         pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
         settled, undone, others = self.settled, pending | astray, astray & ~unmoved & ~self.made
         anywhere, waits = self.problem.holdings.anywhere, self.waits
-        for axes, group in self._groups(equal):
+        along = astray & self.made & self.tracked & ~unmoved
+        for gathered, group in self._groups(equal | along):
+            axes, leave = gathered & equal, gathered & along
             cut, free, more = astray | axes, done & ~axes & ~self.blocked[undone | axes], group.ranks - 1
-            for some, dims, outside, within in self._taken(axes & self.tracked):
-                before = at | (axes | some << width) << width
-                if before in settled or dims & (dims - 1) or outside & ~unmoved or within & unmoved & ~axes:
+            for some in self._parts(axes & self.tracked):
+                taken = some | leave
+                before = at | (axes | taken << width) << width
+                dims = self.dims[taken]
+                if before in settled or dims & (dims - 1):
                     continue
-                still = unmoved | some
+                if self.outside[taken] & ~taken & ~unmoved or self.within[taken] & unmoved & ~gathered:
+                    continue
+                still = unmoved | taken
                 home = free & ~waits[still]
                 exactly = partial(self._gather, group, home, still, cut, others, dims, axes)
                 steps.append((group.price(more * anywhere[cut | home]), before, exactly))
@@ -287,15 +302,6 @@ class Remaining:
             free &= ~inside
         barred &= free
         return self.least_held(on_dims, free, barred, dims if barred else 0)
-
-    def _taken(self, axes: int) -> list[tuple[int, int, int, int]]:
-        """Every set of some of ``axes``, with the dims where they were, and who was outside and inside them there."""
-        found = self.taken.get(axes)
-        if found is None:
-            found = self.taken[axes] = [
-                (some, self.dims[some], self.outside[some] & ~some, self.within[some]) for some in self._parts(axes)
-            ]
-        return found
 
     def _parts(self, axes: int) -> tuple[int, ...]:
         """Every set of some of ``axes``, none first."""
