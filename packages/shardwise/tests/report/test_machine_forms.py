@@ -143,6 +143,71 @@ def test_statistics_and_the_schedule_are_as_their_schemas_say(project):
     assert kinds == {"collective", "finding"}
 
 
+def printed(command, *words):
+    result = CliRunner().invoke(main, [command, "--format", "json", *words])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+COUNTED = """
+import sys, torch
+from torch.distributed.device_mesh import init_device_mesh
+from shardwise import P, R, assert_type, all_reduce
+init_device_mesh("cpu", (int(sys.argv[1]), 2), mesh_dim_names=("dp", "tp"))
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight])
+for _ in range(3):
+    all_reduce(assert_type(torch.ones(64, 32), {"dp": R, "tp": P}), "tp", src=P, dst=R)
+    weight.grad = torch.ones(4)
+    optimizer.step()
+"""
+
+
+def test_what_cost_prints_is_as_its_schema_says(tmp_path):
+    (tmp_path / "step.py").write_text(COUNTED)
+    (tmp_path / "alone.py").write_text(COUNTED.replace(", 2)", ", 1)"))
+    (tmp_path / "bare.py").write_text("import torch\n")
+    counted = printed("cost", str(tmp_path / "step.py"), "--mesh", "dp=2,tp=2", "--", "2")
+    alone = printed("cost", str(tmp_path / "alone.py"), "--mesh", "dp=2,tp=2", "--", "1")
+    bare = printed("cost", str(tmp_path / "bare.py"), "--mesh", "dp=2,tp=2")
+    for document in (counted, alone, bare):
+        validate(document, "cost-1")
+    assert counted["step"] is not None
+    assert counted["collectives"][0]["cheaper"]
+    assert counted["nothing"] is None
+
+
+def test_json_of_cost_says_what_text_says_where_there_is_nothing_to_count(tmp_path):
+    (tmp_path / "alone.py").write_text(COUNTED.replace(", 2)", ", 1)"))
+    (tmp_path / "bare.py").write_text("import torch\n")
+    for words in (["alone.py", "--mesh", "dp=2,tp=2", "--", "1"], ["bare.py", "--mesh", "dp=2,tp=2"]):
+        asked = ["cost", str(tmp_path / words[0]), *words[1:]]
+        nothing = printed(*asked)["nothing"]
+        helps = nothing["help"]
+        text = CliRunner().invoke(main, asked).stdout
+        assert text == "\n".join([nothing["message"], *(f"  = help: {one}" for one in helps)]) + "\n"
+        assert bool(helps) == (words[0] == "alone.py")
+
+
+PLANS = (
+    ("f32[8, 4096@(dp,tp)]", "f32[8@dp, 4096]"),
+    ("f32[8] {dp: P(avg)}", "f32[8]"),
+    ("f32[7, 5@tp] {dp: P}", "f32[7@(tp,dp), 5]"),
+)
+
+
+@pytest.mark.parametrize(("src", "dst"), PLANS)
+def test_what_plan_prints_is_as_its_schema_says(src, dst):
+    validate(printed("plan", src, dst, "--mesh", "dp=2,tp=4"), "plan-1")
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--nodes", "4", "--rank", "5"], ["--flatten", "dt=dp,tp", "--rank", "0"], ["--folded", "a=4,b=2"]]
+)
+def test_what_mesh_prints_is_as_its_schema_says(options):
+    validate(printed("mesh", "dp=2,tp=4", *options), "mesh-1")
+
+
 @pytest.mark.processes
 def test_what_verify_and_infer_print_is_as_their_schemas_say(project):
     project.write(

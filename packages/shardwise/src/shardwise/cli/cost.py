@@ -101,6 +101,29 @@ class StepTotals:
         }
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """What is said where there is nothing to count, and what may be done about it."""
+
+    message: str
+    help: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, result: RunResult) -> Nothing:
+        """Of a run without collectives."""
+        said = "no collective over more than one rank"
+        if (where := result.runs_alone) is not None:
+            return cls(f"{said}: {where}", (result.larger_mesh("cost"),))
+        return cls(f"{said}: rank 0 issues none on mesh {result.mesh}")
+
+    def shown(self) -> str:
+        """In lines."""
+        return "\n".join([self.message, *(f"  = help: {one}" for one in self.help)])
+
+    def as_dict(self) -> dict[str, object]:
+        return {"message": self.message, "help": list(self.help)}
+
+
 @click.command(epilog=EPILOG)
 @click.argument("words", nargs=-1, metavar="SCRIPT [-- SCRIPT ARGS]")
 @module_option("Run")
@@ -162,10 +185,11 @@ def cost(
         count, events = steps.within(trace.events)
         step = StepTotals(count, _totals(_lines(replace(trace, events=events).exchanges(), links)))
         ways = _ways(cheaper_ways(seen.pairs, links))
+        nothing = None if lines else Nothing.of(result)
         if form == "json":
-            click.echo(_json(lines, step, issued, ways))
+            click.echo(_json(lines, step, issued, ways, nothing))
         else:
-            click.echo(_text(lines, step, issued, ways) if lines else _nothing(result))
+            click.echo(_text(lines, step, issued, ways) if nothing is None else nothing.shown())
     return ExitCode.CLEAN
 
 
@@ -275,14 +299,6 @@ def _totals(lines: Sequence[CollectiveLine]) -> dict[str, tuple[int, int, float,
     return found
 
 
-def _nothing(result: RunResult) -> str:
-    """What is said where there is nothing to count, and what may be done about it."""
-    said = "no collective over more than one rank"
-    if (where := result.runs_alone) is not None:
-        return f"{said}: {where}\n  = help: {result.larger_mesh('cost')}"
-    return f"{said}: rank 0 issues none on mesh {result.mesh}"
-
-
 def _text(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways: Mapping[str, str]) -> str:
     totals = _totals(lines)
     rows = [["over", "calls", "bytes", "time", "waited for at once"]]
@@ -310,7 +326,13 @@ def _text(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways
     return "\n".join(shown)
 
 
-def _json(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways: Mapping[str, str]) -> str:
+def _json(
+    lines: Sequence[CollectiveLine],
+    step: StepTotals,
+    issued: float,
+    ways: Mapping[str, str],
+    nothing: Nothing | None,
+) -> str:
     totals = _totals(lines)
     return json.dumps(
         {
@@ -331,6 +353,7 @@ def _json(lines: Sequence[CollectiveLine], step: StepTotals, issued: float, ways
                 }
                 for at, line in enumerate(lines)
             ],
+            "nothing": None if nothing is None else nothing.as_dict(),
         },
         indent=2,
     )
