@@ -9,6 +9,7 @@ import textwrap
 import pytest
 from click.testing import CliRunner
 
+from shardwise.checker.operators import value_reads
 from shardwise.cli.main import main
 from shardwise.cli.runs import run
 from shardwise.cli.runs.schedule import check_recorded
@@ -289,3 +290,16 @@ def test_the_groups_of_a_large_mesh_are_recorded_without_a_list_of_all_ranks_for
     assert len(made) > 200
     assert made[0] == tuple(range(1024))
     assert all(ranks is made[0] for ranks in made)
+
+
+def test_the_ranks_of_a_large_mesh_are_plain_numbers(tmp_path, monkeypatch):
+    script = tmp_path / "mesh.py"
+    script.write_text(
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "init_device_mesh('cpu', (256, 4), mesh_dim_names=('dp', 'tp'))\n"
+    )
+    made = []
+    of = value_reads.typed
+    monkeypatch.setattr(value_reads, "typed", lambda value, type: made.append(value) or of(value, type))
+    check_recorded(Program(str(script)), run.CheckOptions(1024, mesh=MeshShape.parse("dp=256,tp=4"), strict=False))
+    assert not made
