@@ -51,6 +51,10 @@ def test_an_illegal_sharding_exits_1_and_names_the_way_out() -> None:
     [
         (("bi,io->bo", "x@tp"), "operand 1 has no label 'x', in 'x@tp': expected one of b, i"),
         (("bi,io->bo", "b@"), "'b@' is not a placement"),
+        (
+            ("bi,io->bo", "b@dp", "o"),
+            "R@axis, I@axis or P@axis; leave out a label that no axis cuts",
+        ),
         (("bi,io->bo", "b@dp", "i@dp", "o@dp"), "'o@dp', and the equation has 2, 'bi,io': say one text for"),
         (("bi,io->bo", "b@dp i@dp"), "placed twice on dp, in 'b@dp i@dp': say one placement per axis"),
         (("bi,io->bo",), "nothing is placed"),

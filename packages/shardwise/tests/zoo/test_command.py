@@ -172,3 +172,21 @@ def test_a_run_prints_both_losses() -> None:
         "rank 0 keeps 1,408 bytes of activations; by the formula 1,408",
         "rank 0 receives 3,072 bytes a step over dp; by the formula 3,072",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "tensor",
+            "shardwise zoo tensor_parallel, shardwise zoo tensor_parallel_2d, shardwise zoo tensor_parallel_3d, ",
+        ),
+        ("Ulises", "shardwise zoo ulysses, "),
+        ("nothere", ""),
+        ("", ""),
+    ],
+)
+def test_a_name_that_the_zoo_has_not_is_answered_with_those_that_are_near_and_where_all_are(name, said):
+    with pytest.raises(SpmdValueError) as refused:
+        entry(name)
+    assert ", ".join(refused.value.finding.help) == f"{said}shardwise zoo lists what it has"

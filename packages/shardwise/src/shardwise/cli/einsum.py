@@ -72,8 +72,10 @@ def _read(product: Einsum, operands: Sequence[str]) -> tuple[list[str], dict[str
         for word in words:
             match = _PLACEMENT.fullmatch(word)
             if match is None:
+                whole = "; leave out a label that no axis cuts, and say '' for an operand that is whole"
                 raise SpmdValueError(
                     f"{word!r} is not a placement: expected label@axis, S(label)@axis, R@axis, I@axis or P@axis"
+                    + (whole if word in product.operands[at] else "")
                 )
             axis = match["axis"]
             if (at, axis) in said:

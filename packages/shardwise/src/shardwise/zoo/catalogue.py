@@ -123,11 +123,12 @@ def entry(name: str) -> Entry:
     Errors: SW905 if there is none, with those whose names are near.
     """
     if name not in names():
-        near = difflib.get_close_matches(name.lower(), names(), 3, 0.4)
+        asked = name.lower()
+        near = [one for one in names() if asked and asked in one] or difflib.get_close_matches(asked, names(), 3)
         raise SpmdValueError(
             f"the zoo has no {name!r}",
             code="SW905",
-            help=(f"shardwise zoo {near[0]}",) if near else ("shardwise zoo lists what it has",),
+            help=(*(f"shardwise zoo {one}" for one in near[:3]), "shardwise zoo lists what it has"),
         )
     path = FOLDER / f"{name}.py"
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
