@@ -150,6 +150,13 @@ def test_a_program_that_stops_is_not_counted(tmp_path, program):
     assert "no collective" not in result.output
 
 
+def test_a_program_that_stops_by_an_error_of_ours_is_answered_with_it(tmp_path):
+    (tmp_path / "step.py").write_text(PROGRAM)
+    result = CliRunner().invoke(main, ["cost", str(tmp_path / "step.py"), "--mesh", "dp=4"])
+    assert result.exit_code == 2
+    assert "step.py:5, so nothing is counted: SW903 bad-mesh: a mesh of 2 x 4 = 8 ranks does not fit" in result.stderr
+
+
 def test_a_program_is_needed_and_axes_must_be_the_meshs():
     assert "say what to run" in CliRunner().invoke(main, ["cost", "--mesh", "dp=2"]).output
     result = CliRunner().invoke(main, ["cost", "x.py", "--mesh", "dp=2", "--bandwidth", "tp=4"])

@@ -126,7 +126,7 @@ def test_the_drawing_of_every_program_is_written_as_svg(name: str, tmp_path: Pat
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     done = CliRunner().invoke(zoo, ["tensor_paralel"], standalone_mode=False)
     assert isinstance(done.exception, SpmdValueError)
-    assert done.exception.help == ("shardwise zoo tensor_parallel",)
+    assert done.exception.help[0] == "shardwise zoo tensor_parallel"
 
 
 @pytest.mark.parametrize(

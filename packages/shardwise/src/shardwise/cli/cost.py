@@ -175,6 +175,8 @@ def cost(
         at = result.stopped.location
         where = "" if at is None else f" at {at.file}:{at.line}"
         said = result.stopped.text or result.stopped.reason.value
+        if result.last_error is not None:
+            said = result.last_error.headline
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     with set_current_mesh(axes):
         moves = {(_place(one.location), one.op, repr(one.axis)): one for one in seen.moves}

@@ -195,7 +195,14 @@ class RunResult:
     @property
     def ends_with_error(self) -> bool:
         """Is one of the errors the exception with which the program ended? It says so itself."""
-        return self.stopped is not None and any(ENDS_PROGRAM in finding.facts for finding in self.errors)
+        return self.last_error is not None
+
+    @property
+    def last_error(self) -> Finding | None:
+        """The error that is the exception with which the program ended, if one of them is."""
+        if self.stopped is None:
+            return None
+        return next((finding for finding in self.errors if ENDS_PROGRAM in finding.facts), None)
 
     def command(self, name: str) -> str:
         """The command that runs this program on a mesh: that of the command line, else the program's own."""
