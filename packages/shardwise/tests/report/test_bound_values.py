@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from shardwise.host.bound_values import MOST_TYPES, bindings_told, is_own_file
+from shardwise.host.bound_values import MOST_TYPES, bindings_told, is_own_file, nothing_told
 
 
 def integer(value):
@@ -60,6 +60,57 @@ def test_what_a_call_changes_is_told_and_what_it_leaves_alone_is_not(tmp_path):
 
     source = "xs = []\nxs.append(1)\nlen(xs)\nprint(xs, end='')\nxs[0] = 2\n"
     assert told(tmp_path, source, length) == [("xs", 1, {"0": 1}), ("xs", 2, {"1": 1})]
+
+
+def grow(xs):
+    xs.append(1)
+    return xs
+
+
+@pytest.mark.parametrize(
+    ("statement", "changed"),
+    [
+        pytest.param("n = grow(xs)", [("xs", "1"), ("ys", "1"), ("n", "1")], id="assigned"),
+        pytest.param("xs = grow(xs)", [("xs", "1"), ("ys", "1")], id="assigned to itself, under another name too"),
+        pytest.param("later()", [("xs", "1"), ("ys", "1")], id="not mentioned"),
+        pytest.param("if grow(xs): pass", [("xs", "1"), ("ys", "1")], id="in a condition"),
+        pytest.param("[grow(x) for x in (xs,)]", [("xs", "1"), ("ys", "1")], id="in a comprehension"),
+        pytest.param("grow(box.xs)", [("box.xs", "1")], id="an attribute"),
+        pytest.param("grow(box.xs)[0] = grow(box.xs)[0] = 3", [("box.xs", "2")], id="once where it is named twice"),
+        pytest.param("def f(a=len(xs)): grow(a)", [], id="a function that is only made"),
+        pytest.param("ys = 3", [], id="another value, of no interest"),
+    ],
+)
+def test_whatever_stands_for_something_else_after_a_statement_is_told_at_its_line(tmp_path, statement, changed):
+    def length(value):
+        return str(len(value)) if type(value) is list else None
+
+    source = f"""
+from types import SimpleNamespace
+from test_bound_values import grow
+xs = []
+ys = xs
+box = SimpleNamespace(xs=[])
+def later(): grow(ys)
+{statement}
+"""
+    sys.modules["test_bound_values"] = sys.modules[__name__]
+    found = [(name, text) for name, line, texts in told(tmp_path, source, length) if line == 8 for text in texts]
+    assert sorted(found) == sorted(changed)
+
+
+def test_what_is_run_to_look_at_it_is_not_told(tmp_path):
+    def looked_at(function):
+        with nothing_told():
+            return function(1) + function(2)
+
+    file = tmp_path / "program.py"
+    file.write_text("def f(x):\n    return x\ny = f(3)\nz = looked_at(f)\ny = f(4)\n")
+    with bindings_told(integer) as bound:
+        exec(compile(file.read_text(), str(file), "exec"), {"__name__": "program", "looked_at": looked_at})
+    counts = {(name, span.line): dict(texts) for (name, span), texts in bound.counts.items()}
+    assert counts[("x", 1)] == counts[("return", 2)] == {"3": 1, "4": 1}
+    assert counts[("z", 4)] == {"3": 1}
 
 
 def test_nothing_of_the_program_is_run_to_read_a_value(tmp_path):

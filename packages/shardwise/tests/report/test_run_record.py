@@ -92,6 +92,56 @@ def test_annotate_prints_the_program_before_the_report(project, program):
     assert lines[-1].startswith("1 error in 1 line; ")
 
 
+def test_each_line_has_the_type_at_that_line_whatever_changes_it(project):
+    source = """
+    import torch.distributed as dist
+    group = mesh.get_group("tp")
+    x = assert_type(torch.randn(4), {"tp": P})
+    same = x
+    work = dist.all_reduce(x, group=group, async_op=True)
+    work.wait()
+    y = same
+    """
+    told = json.loads(project.check_source(source, "--annotate", "--format", "json", typed=True).stdout)["record"]
+    lines = [(one["name"], one["text"]) for one in told["values"] if one["name"] in ("x", "same", "y")]
+    assert lines == [
+        ("x", "f32[4] {tp: P}"),
+        ("same", "f32[4] {tp: P}"),
+        ("x", "f32[4] unknown"),
+        ("same", "f32[4] unknown"),
+        ("x", "f32[4] {tp: R}"),
+        ("same", "f32[4] {tp: R}"),
+        ("y", "f32[4] {tp: R}"),
+    ]
+
+
+def test_a_function_that_is_run_to_look_at_it_is_told_as_often_as_the_program_calls_it(project):
+    source = """
+    import torch
+    import torch.distributed as dist
+
+    class Reduce(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            out = x.clone()
+            dist.all_reduce(out)
+            return out
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    dist.init_process_group("gloo")
+    Reduce.apply(torch.randn(4, requires_grad=True)).sum().backward()
+    dist.destroy_process_group()
+    """
+    script = project.write(source)
+    told = json.loads(project.check(script, "--mesh", "tp=2", "--annotate", "--format", "json").stdout)["record"]
+    values = {one["name"]: one for one in told["values"]}
+    assert values["x"]["types"] == [{"type": "f32[4] {}", "count": 1}]
+    assert [one["count"] for one in values["grad"]["types"]] == [1]
+
+
 @pytest.mark.processes
 def test_with_several_ranks_the_record_is_that_of_the_first(project, program):
     result = project.check(program, "--annotate", "--ranks", "0,5", "--format", "json")

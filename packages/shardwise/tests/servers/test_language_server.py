@@ -30,6 +30,10 @@ from shardwise import *
 
 def block(x):
     z = assert_type(torch.ones(4, 8), {"dp": R, "tp": R})
+    one = torch.empty(2).normal_()
+    also = one
+    # typed under its other name
+    assert_type(one, {"dp": R, "tp": R})
     return z + 1
 """
 RIGHT = SCRIPT.replace("torch.relu(h)", "torch.neg(h)")
@@ -83,6 +87,8 @@ def test_a_session_of_an_editor(editor):
     layers = {"uri": (client.folder / "layers.py").as_uri()}
     hints = client.ask("textDocument/inlayHint", textDocument=layers, range=whole)
     assert ": f32[4, 8] {dp: R, tp: R}" in [hint["label"] for hint in hints if hint["position"]["line"] == 4]
+    labels = {(hint["position"]["line"], hint["label"]) for hint in hints}
+    assert {(8, ": f32[2] {dp: R, tp: R}"), (8, "  also: f32[2] {dp: R, tp: R}")} <= labels  # changed, and not mentioned
 
     hover = client.ask_at("hover", "train.py", 8, 29)["contents"]["value"]
     assert "h: f32[4, 8] {dp: R, tp: P}" in hover

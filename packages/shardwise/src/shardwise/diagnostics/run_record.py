@@ -35,16 +35,20 @@ class NamedTypes:
 
     @property
     def text(self) -> str:
-        """All types as one: dims that differ read ``*``; of types that differ otherwise the first, and how many more.
+        """All types as one: dims that differ read ``*``; of two that differ otherwise both, of more the first.
 
         Example:
             >>> NamedTypes("h", (("f32[4, 8] {tp: R}", 1), ("f32[2, 8] {tp: R}", 2))).text
             'f32[*, 8] {tp: R}'
             >>> NamedTypes("h", (("f32[4] {tp: R}", 1), ("f32[4] {tp: P}", 2))).text
-            'f32[4] {tp: R} (and 1 other type)'
+            'f32[4] {tp: R} or f32[4] {tp: P}'
+            >>> NamedTypes("h", (("f32[4] {tp: R}", 1), ("f32[4] {tp: P}", 2), ("f32[4] {}", 2))).text
+            'f32[4] {tp: R} (and 2 other types)'
         """
         groups = merged_types([text for text, _ in self.types])
         others = len(groups) - 1
+        if others == 1 and all(map(_PARTS.fullmatch, groups)):
+            return " or ".join(groups)
         return groups[0] + (f" (and {others} other type{'' if others == 1 else 's'})" if others else "")
 
 

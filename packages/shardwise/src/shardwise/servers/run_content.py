@@ -174,12 +174,12 @@ class RunContent:
         return self._values[path]
 
     def hints(self, path: Path, span: types.Range, text: str) -> list[types.InlayHint]:
-        """The types of what the lines of ``span`` bind, behind the names."""
+        """The types of what the lines of ``span`` bind, behind the names; else with the name behind the statement."""
         moved = moved_lines(self.text(path), text)
         return [
             types.InlayHint(
                 position=now.end,
-                label=f": {_short(value.text)}",
+                label=f"{'' if self._stands_at(value.name, path, at) else f'  {value.name}'}: {_short(value.text)}",
                 kind=types.InlayHintKind.Type,
                 tooltip=types.MarkupContent(types.MarkupKind.Markdown, _all_types(value)),
                 padding_right=True,
@@ -187,6 +187,10 @@ class RunContent:
             for value, at in self.values(path)
             if (now := moved.range_now(at)) is not None and overlaps(now, span)
         ]
+
+    def _stands_at(self, name: str, path: Path, span: types.Range) -> bool:
+        """Does the file, as it was run, have ``name`` at ``span``? What a call changes need not be mentioned."""
+        return word_at(self.text(path), span.end) == name
 
     def hover(self, path: Path, position: types.Position, text: str) -> types.Hover | None:
         """What is known of the name at ``position``: its types, and the lines that have bound it before."""

@@ -10,13 +10,12 @@ import torch.distributed as dist
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.autograd.function_declarations import is_straight_through
 from shardwise.interop.calls.located_call import LocatedCall, describe_value, report
-from shardwise.interop.running.recording import unheard
-from shardwise.interop.running.session import paused
 from shardwise.oracle.derivative import wrong_derivative_of
 from shardwise.oracle.function_runs import FunctionRuns, NotRun
 
 from ..diagnosis.function_findings import backward_line, shown_function, wrong_derivative
 from ..state.session import CheckSession
+from .examination import examined
 from .probed_functions import call_key
 
 
@@ -29,7 +28,7 @@ def compare_derivative(session: CheckSession, cls: type[torch.autograd.Function]
     if dist.group.WORLD is None or torch.compiler.is_compiling() or not any(x.requires_grad for x in floats):
         return
     session.probed[key] = None
-    with paused(session), unheard():
+    with examined(session):
         try:
             runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
             runs.differentiated = [at for at, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]

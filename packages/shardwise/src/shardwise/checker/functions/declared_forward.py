@@ -18,7 +18,6 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.calls.located_call import LocatedCall, describe_value, report
 from shardwise.interop.running.recording import unheard
-from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis
@@ -35,6 +34,7 @@ from shardwise.types.tensor_type import Ground, TensorType
 from ..diagnosis.function_findings import forward_line, not_as_ruled, not_issued, reads_varying, shown_function
 from ..state.session import CheckSession
 from .captured_tensors import captured_tensors
+from .examination import examined
 from .probed_functions import ANY, call_key, letters_of
 
 _DIRECT = {"allreduce", "allgather", "alltoall", "alltoall_base", "_allgather_base", "reduce_scatter_base"}
@@ -79,7 +79,7 @@ def compare_forward(
     ``draws``   it has taken random numbers.
     """
     after = [type_of(x) for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    with paused(session), unheard():
+    with examined(session):
         found = _captured(cls, after, steps) or _missing(cls, seen, before, after, steps)
         if found is None and seen.issued:
             found = _other(cls, args, seen, before, after, steps)

@@ -18,7 +18,6 @@ from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.autograd.forward_args import bind_forward_args, named_tensors
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, describe_value, report
-from shardwise.interop.running.recording import unheard
 from shardwise.interop.running.session import paused
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
 from shardwise.interop.torch_compat import tree_leaves
@@ -40,6 +39,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..diagnosis.collective_findings import wrong_shard_dim
 from ..diagnosis.function_findings import backward_line, misfit, never_waited, not_partner, scaled, shown_function
 from ..state.session import CheckSession
+from .examination import examined
 from .open_readings import note_neighbours, read_openly
 
 _MOST = 64
@@ -102,7 +102,7 @@ def _entry(
     if sum(isinstance(known, FunctionTransition) for known in session.probed.values()) >= _MOST:
         return None
     session.probed[key] = None  # if it calls itself while it is looked at
-    with paused(session), unheard():
+    with examined(session):
         found = _found(cls, args)
     session.probed[key] = found
     if found is not None:
@@ -310,7 +310,7 @@ def _placed(
     if any(type.is_varying(one) and _dim(type, one) is None for type in types for one in type.axes):
         return None
     with_dims = [[_dim(type, one) for type in types] for one in (axis, *others)]
-    with paused(session), unheard():
+    with examined(session):
         runs = FunctionRuns(cls, args, cls.apply, dist.get_rank())
         found = shard_dims(runs, axis, with_dims[0], with_dims[1:], len(local))
     if found is None:
