@@ -88,7 +88,7 @@ def test_a_session_of_an_editor(editor):
     hints = client.ask("textDocument/inlayHint", textDocument=layers, range=whole)
     assert ": f32[4, 8] {dp: R, tp: R}" in [hint["label"] for hint in hints if hint["position"]["line"] == 4]
     labels = {(hint["position"]["line"], hint["label"]) for hint in hints}
-    assert {(8, ": f32[2] {dp: R, tp: R}"), (8, "  also: f32[2] {dp: R, tp: R}")} <= labels  # changed, and not mentioned
+    assert {(8, ": f32[2] {dp: R, tp: R}"), (8, "  also: f32[2] {dp: R, tp: R}")} <= labels
 
     hover = client.ask_at("hover", "train.py", 8, 29)["contents"]["value"]
     assert "h: f32[4, 8] {dp: R, tp: P}" in hover
