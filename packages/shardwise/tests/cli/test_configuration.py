@@ -73,7 +73,18 @@ def test_the_file_is_found_from_the_scripts_folder_upwards(project):
         ("types = 'globl'", 5, "types: 'local' or 'global' is expected, not 'globl'"),
         ("ranks = 'some'", 5, "ranks: 'some' is no choice of ranks"),
         ("select = 'SW1'", 5, "select: a list is expected, not 'SW1': write [\"SW1\"]"),
-        ("mode = 'strict'", 5, "unknown key 'mode' in [tool.shardwise]; did you mean strict, local or partials?"),
+        ("mode = 'strict'", 5, "unknown key 'mode' in [tool.shardwise]; did you mean strict, types or partials?"),
+        ("local = true", 5, "unknown key 'local' in [tool.shardwise]; did you mean types?"),
+        ("mesh = 4", 5, 'mesh: a string is expected, not 4: write "dp=2,tp=4"'),
+        ("mesh = {dp = 2, tp = 3}", 5, 'mesh: a string is expected, not a table: write "dp=2,tp=3"'),
+        ("world-size = '8'", 5, "world-size: a whole number is expected, not '8': write 8"),
+        ("strict = 'true'", 5, "strict: true or false is expected, not 'true': write true"),
+        ("ranks = true", 5, 'ranks: a string is expected, not true: write "all"'),
+        ("ignore = [112]", 5, 'ignore: a string is expected, not 112: write "SW112"'),
+        ("ignore = 112", 5, 'ignore: a list is expected, not 112: write ["SW112"]'),
+        ("severity = 'note'", 5, "severity: a table is expected, not 'note': write {SW113 = \"warning\"}"),
+        ("per-file-ignores = ['SW1']", 5, 'a table is expected, not a list: write {"tests/*.py" = ["SW113"]}'),
+        ("contracts = [1]", 5, 'contracts: a string is expected, not 1: write "package.module:function"'),
         ("mesh = ''", 5, "mesh: '' is not an axis with its size"),
         ("ignore = [\n'SW112',\n'term-aded-per-rank']", 7, "did you mean SW113 (term-added-per-rank)?"),
         ("ignore = ['SW910']", 5, "SW910 says how the run ended"),
@@ -91,6 +102,16 @@ def test_what_is_not_understood_is_an_error_with_its_line(broken, text, line, sa
     assert result.exit_code == 2
     assert f"pyproject.toml:{line}: " in result.stderr
     assert said in result.stderr
+
+
+def test_what_does_not_fit_the_world_is_said_of_the_file_where_that_says_it(project):
+    project.write("print('never run')\n")
+    configure(project, "ranks = '0,99'\nworld-size = 8")
+    result = project.check("train.py")
+    said = "rank 99 is not in a world of 8: ranks go from 0 to 7"
+    assert (result.exit_code, f"pyproject.toml: ranks: {said}" in result.stderr) == (2, True)
+    result = project.check("train.py", "--ranks", "0,99")
+    assert (result.exit_code, f"Error: --ranks: {said}" in result.stderr) == (2, True)
 
 
 def test_the_example_of_the_guide_is_understood():

@@ -93,6 +93,34 @@ def test_what_has_no_repair_or_no_place_stays_apart():
     assert by_cause(alone) == tuple(alone)
 
 
+def advised(line, op, *, name="h", function="step", said="make {name} for all ranks' elements"):
+    one = replace(missed(line, op, name=name, function=function, code="SW402"), fixes=())
+    return replace(one, help=(said.format(name=name),), facts=(f"not at {op}",))
+
+
+def test_what_words_tell_to_do_with_one_value_is_one_finding():
+    (found,) = by_cause([advised(2, "relu"), advised(3, "sigmoid"), advised(4, "add")])
+    assert found.message == "relu needs complete values; the same at 2 more places"
+    assert [place.location.line for place in found.places] == [2, 3, 4]
+    assert (found.help, found.fixes) == (("make h for all ranks' elements",), ())
+    assert found.facts == ("not at relu", "not at sigmoid", "not at add")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(advised(3, "sigmoid", name="k"), id="another value"),
+        pytest.param(advised(3, "sigmoid", function="another"), id="another function"),
+        pytest.param(advised(3, "sigmoid", said="leave {name} out"), id="other advice"),
+        pytest.param(advised(3, "sigmoid", said="do it once"), id="advice about no operand"),
+        pytest.param(replace(advised(3, "sigmoid"), fixes=missed(3, "sigmoid").fixes), id="an edit mends it"),
+        pytest.param(replace(advised(3, "sigmoid"), code="SW403"), id="another offence"),
+    ],
+)
+def test_other_advice_stays_apart(other):
+    assert len(by_cause([advised(2, "relu"), other])) == 2
+
+
 def test_places_beyond_the_limit_are_counted():
     uses = [missed(2, "relu"), *(missed(3, "sigmoid") for _ in range(12))]
     (found,) = by_cause(uses)

@@ -23,7 +23,7 @@ from .settings import DeclaredRule, Settings
 TABLE = "tool.shardwise"
 PROJECT_FILE = "pyproject.toml"
 _RANKS = re.compile(r"all|corners|\d+(-\d+)?(,\d+(-\d+)?)*")
-_MEANT_BY = {"mode": "strict, local or partials", "links": "bandwidth or latency"}
+_MEANT_BY = {"mode": "strict, types or partials", "local": "types", "links": "bandwidth or latency"}
 """Keys that others have for what several of ours say."""
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -159,15 +159,27 @@ def _kind(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _of(kind: type, value: object) -> Any:
+def _of(kind: type, value: object, example: str = "") -> Any:
+    """``value`` if it is of that kind. ``example``: what to write where the value itself does not say it."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        instead = f': write ["{value}"]' if kind is list and isinstance(value, str) else ""
-        raise ValueError(f"{_KINDS[kind]} is expected, not {_kind(value)}{instead}")
+        instead = _meant(kind, value) or example
+        raise ValueError(f"{_KINDS[kind]} is expected, not {_kind(value)}{instead and f': write {instead}'}")
     return value
 
 
+def _meant(kind: type, value: object) -> str:
+    """How a value of another kind is written as one of ``kind``; empty if nothing tells."""
+    if kind is list and isinstance(value, str):
+        return f'["{value}"]'
+    if isinstance(value, str) and (
+        (kind is int and value.isdecimal()) or (kind is bool and value in ("true", "false"))
+    ):
+        return value
+    return ""
+
+
 def _plain(kind: type) -> Callable[[str, object], object]:
-    return lambda key, value: _of(kind, value)
+    return lambda key, value: _of(kind, value, "true or false" if kind is bool else "")
 
 
 def _one_of(words: Mapping[str, object]) -> Callable[[str, object], object]:
@@ -180,25 +192,27 @@ def _one_of(words: Mapping[str, object]) -> Callable[[str, object], object]:
 
 
 def _mesh(key: str, value: object) -> object:
-    return MeshShape.parse(_of(str, value))
+    sizes = value.items() if isinstance(value, dict) else ()
+    said = ",".join(f"{axis}={size}" for axis, size in sizes if isinstance(size, int))
+    return MeshShape.parse(_of(str, value, f'"{said or "dp=2,tp=4"}"'))
 
 
 def _size(key: str, value: object) -> int:
-    size: int = _of(int, value)
+    size: int = _of(int, value, "8")
     if size < 1:
         raise ValueError(f"a number of ranks is expected, not {size}")
     return size
 
 
 def _ranks(key: str, value: object) -> str:
-    text = str(_of(str, value)).replace(" ", "")
+    text = str(_of(str, value, '"all"')).replace(" ", "")
     if not _RANKS.fullmatch(text):
         raise ValueError(f"{value!r} is no choice of ranks: write all, corners or a list like 0,3,5-7")
     return text
 
 
-def _strings(key: str, value: object) -> tuple[str, ...]:
-    return tuple(_of(str, one) for one in _of(list, value))
+def _strings(key: str, value: object, example: str = "") -> tuple[str, ...]:
+    return tuple(_of(str, one, example) for one in _of(list, value, example and f"[{example}]"))
 
 
 def _script(key: str, value: object) -> tuple[str, ...]:
@@ -207,7 +221,8 @@ def _script(key: str, value: object) -> tuple[str, ...]:
 
 def _codes(key: str, value: object) -> Selection:
     chosen = Selection()
-    for word in _strings(key, value):
+    number = next((one for one in value if type(one) is int), 113) if isinstance(value, list) else value
+    for word in _strings(key, value, f'"SW{number if type(number) is int else 113}"'):
         try:
             chosen |= selection([word])
         except ValueError as error:
@@ -216,13 +231,16 @@ def _codes(key: str, value: object) -> Selection:
 
 
 def _per_file(key: str, value: object) -> tuple[tuple[str, Selection], ...]:
-    return tuple((pattern, _codes(f"{key}, {pattern!r}", words)) for pattern, words in _of(dict, value).items())
+    return tuple(
+        (pattern, _codes(f"{key}, {pattern!r}", words))
+        for pattern, words in _of(dict, value, '{"tests/*.py" = ["SW113"]}').items()
+    )
 
 
 def _severity(key: str, value: object) -> Mapping[str, Severity]:
     words = {severity.value: severity for severity in Severity}
     found: dict[str, Severity] = {}
-    for word, level in _of(dict, value).items():
+    for word, level in _of(dict, value, '{SW113 = "warning"}').items():
         try:
             codes = codes_named(word)
             severity = _one_of(words)(key, level)
@@ -234,7 +252,7 @@ def _severity(key: str, value: object) -> Mapping[str, Severity]:
 
 
 def _attributes(key: str, value: object) -> tuple[str, ...]:
-    for word in _strings(key, value):
+    for word in _strings(key, value, '"package.module:function"'):
         if not _ATTRIBUTE.fullmatch(word):
             raise _Wrong(f"{key}: {word!r} names no attribute: write it like package.module:function", word, key)
     return _strings(key, value)
@@ -242,7 +260,7 @@ def _attributes(key: str, value: object) -> tuple[str, ...]:
 
 def _rules(key: str, value: object) -> tuple[DeclaredRule, ...]:
     rules = []
-    for op, declared in _of(dict, value).items():
+    for op, declared in _of(dict, value, '{"mylib.scale" = {params = "x weight", linear = "x"}}').items():
         if not isinstance(declared, dict):
             raise _Wrong(f'{key}: {op} is declared by a table, like {{params = "x weight", linear = "x"}}', op, key)
         for part, said in declared.items():

@@ -3,7 +3,8 @@
 Three lines that take a pending sum as if it were complete miss one all_reduce. One repair mends them: it stands where
 the value is made if that line says so and they are in the same function, else around each use. What several functions
 call by one name, and what got its type at one place, is one value. Whatever takes gradients of one backward pass that
-nobody has summed, as a norm and then a step, misses one sum too.
+nobody has summed, as a norm and then a step, misses one sum too. Where only words tell what to do with a value, what is
+told the same of one name in one function is one mistake.
 """
 
 from __future__ import annotations
@@ -40,6 +41,15 @@ class _Missed:
         return self.step.replace(f"({self.name}, ", "(, ", 1)
 
 
+@dataclass(frozen=True)
+class _Advised:
+    """Words that tell what to do with an operand, which no edit does: its name and type, and all lines of help."""
+
+    name: str
+    type: str
+    help: tuple[str, ...]
+
+
 def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings, of which those with one cause are one that has the others as ``alike``; in order of the first."""
     causes = [(finding, _causes(finding)) for finding in findings]
@@ -57,6 +67,8 @@ def _grouped(group: Sequence[Finding], key: object) -> Finding:
         return group[0]
     if isinstance(key[-1], SourceLocation):
         return _gradients_together(group)
+    if isinstance(key[-1], _Advised):
+        return _told(group, "the same at", group[0].help, ())
     return _untyped_together(group) if isinstance(key[-1], Operand) else _together(group, key[-1])
 
 
@@ -72,6 +84,9 @@ def _causes(finding: Finding) -> list[tuple[object, ...]]:
     where = (_OFFENCES.get(finding.code, finding.code), finding.axis, finding.severity)
     if not finding.help:
         return [(*where, finding.ranks, *_function(finding), finding.message)]
+    advised = _advised(finding)
+    if advised is not None:
+        return [(*where, finding.ranks, *_function(finding), advised)]
     missed = [_missed(finding, line) for line in finding.help]
     return [(*where, finding.ranks, one) for one in missed if one is not None and one.origin]
 
@@ -81,6 +96,17 @@ def _untyped(finding: Finding) -> Operand | None:
     found = next(filter(None, map(_ANNOTATED.match, finding.help)), None) if finding.code in _UNTYPED else None
     known = (one for one in finding.operands if found is not None and one.name == found[1] and one.origin)
     return next((Operand(one.name, one.type, origin=one.origin) for one in known), None)
+
+
+def _advised(finding: Finding) -> _Advised | None:
+    """What a finding without an edit and without a step says to do with an operand, the first that it names."""
+    if finding.fixes or any(_missed(finding, line) is not None for line in finding.help):
+        return None
+    for one in finding.operands:
+        named = re.compile(rf"(?<![\w.]){re.escape(one.name)}(?![\w.])")
+        if one.name and any(map(named.search, finding.help)):
+            return _Advised(one.name, one.type, finding.help)
+    return None
 
 
 def _missed(finding: Finding, line: str) -> _Missed | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shardwise.configuration.baseline import write_baseline
 from shardwise.configuration.policy import Policy
@@ -49,6 +50,13 @@ class Configured:
     writes: Path | None
     words: tuple[str, ...]
     files: tuple[Path, ...] = ()
+
+    def said_by(self, option: str) -> str:
+        """What has said the value of an option: ``--ranks``, or the file with its key."""
+        context = click.get_current_context(silent=True)
+        if context is None or context.get_parameter_source(option) is not ParameterSource.DEFAULT_MAP:
+            return f"--{option}"
+        return f"{self.settings.file}: {option}"
 
 
 def configured(context: click.Context) -> Configured:

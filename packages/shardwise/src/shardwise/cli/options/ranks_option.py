@@ -21,17 +21,17 @@ class RankChoice:
     word: str = ""
     listed: tuple[int, ...] = ()
 
-    def require(self, world_size: int) -> None:
-        """A usage error if these ranks cannot be run in a world of this size."""
+    def require(self, world_size: int, *, said_by: str = "--ranks") -> None:
+        """A usage error if these ranks cannot be run in a world of this size. ``said_by``: where they are chosen."""
         if self.word == "all" and world_size > MOST:
             raise click.UsageError(
-                f"--ranks all would start {world_size} processes, more than {MOST}: --ranks corners runs the first "
+                f"{said_by} all would start {world_size} processes, more than {MOST}: --ranks corners runs the first "
                 "and the last rank of each mesh axis, where ranks differ if at all; or list some: --ranks 0-7,63"
             )
         outside = [rank for rank in self.listed if rank >= world_size]
         if outside:
             said = f"{ranks_text(outside)} {'is' if len(outside) == 1 else 'are'} not in a world of {world_size}"
-            raise click.UsageError(f"--ranks: {said}: ranks go from 0 to {world_size - 1}")
+            raise click.UsageError(f"{said_by}: {said}: ranks go from 0 to {world_size - 1}")
 
     def ranks(self, world_size: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
         """The ranks, on a mesh of these sizes (None: ranks in a row)."""

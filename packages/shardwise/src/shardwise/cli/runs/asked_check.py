@@ -160,7 +160,7 @@ class AskedCheck:
         if self.timeout_s is not None and self.ranks is None and me is None:
             raise click.UsageError("--timeout is for ranks that are run side by side: add --ranks all")
         if self.ranks is not None:
-            self.ranks.require(self.size)
+            self.ranks.require(self.size, said_by=self.configured.said_by("ranks"))
         if me is not None and mesh is not None and mesh.ranks != me.size:
             raise click.UsageError(f"--mesh {mesh} has {mesh.arithmetic} ranks, and the launcher has started {me.size}")
         if me is not None:
