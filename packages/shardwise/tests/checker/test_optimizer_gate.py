@@ -88,6 +88,29 @@ def test_every_axis_is_a_finding_of_its_own(mesh: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_wrapper_that_averages_is_advised_where_an_average_is_right(dp: Any, known: bool) -> None:
+    """With global types it is known that the loss is the mean of each rank's own rows; else that is the condition."""
+    x = spmd.assert_type(nn.Parameter(torch.randn(4)), {"dp": R})
+    collector = Collector()
+    with checking(collect=collector, local=not known):
+        rows = spmd.assert_type(torch.randn(3, 4), {"dp": S(0)})
+        loss = (rows @ x).mean()
+        (loss if known else spmd.reinterpret(loss, "dp", src=V, dst=P)).backward()
+        torch.optim.SGD([x], 0.1).step()
+    (finding,) = collector.result().findings
+    assert finding.code == "SW608"
+    average = 'p.grad /= dist.get_world_size(group=dp.get_group("dp"))'
+    mean = "if the loss is the mean of each rank's own samples"
+    wrapper = "or DistributedDataParallel or fully_shard over that axis, "
+    if known:
+        assert finding.help[0].endswith(f"and {average} before it")
+        assert finding.help[1] == f"{wrapper}which average while backward runs"
+    else:
+        assert finding.help[1] == f"and {average} after that, {mean}"
+        assert finding.help[2] == f"{wrapper}{mean}: they average while backward runs"
+
+
 def test_a_gradient_that_only_one_rank_has_summed_does_not_enter(dp: Any) -> None:
     model = linear()
     with typecheck():

@@ -429,6 +429,15 @@ def test_values_that_follow_from_one_place_share_its_label():
     assert "asserted here; y, a follow from it" in shown(Finding("SW101", "x", at(8, "y * a"), operands=operands))
 
 
+def test_where_several_values_are_made_is_said_once_for_all_of_them():
+    hop = Hop("the gradient that arrived by this call", at(10, "p=0.5"))
+    first, second = (Operand(f"{name}.grad", "f32[4] {dp: P}", None, (hop,)) for name in ("y", "a"))
+    text = shown(Finding("SW608", "x", at(8, "y * a"), operands=(first, second, second)))
+    assert "y.grad: f32[4] {dp: P}; a.grad: f32[4] {dp: P}, each the gradient that arrived by this call" in text
+    text = shown(Finding("SW608", "x", at(8, "y * a"), operands=(first, first)))
+    assert "y.grad: f32[4] {dp: P}, the gradient that arrived by this call" in text
+
+
 def test_a_value_without_a_place_is_said_to_follow_from_what_does_not_name_it():
     operand = Operand("output 0", "f32[4] {tp: V}", None, (Hop("asserted here", at(10, "p=0.5")),))
     text = shown(Finding("SW140", "x", at(8, "y * a"), operands=(operand,)))

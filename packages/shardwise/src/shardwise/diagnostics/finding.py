@@ -217,6 +217,7 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
     if finding.location is not None:
         marks.append(Mark(finding.location, _caret_label(finding), primary=True))
     followers: dict[Hop, list[str]] = {}
+    made: dict[Hop, dict[str, None]] = {}
     for operand in finding.operands if not _across_ranks(finding) else _elsewhere(finding):
         if _is_literal(operand):
             # Its text says all there is; one that the message does not name is none of the reader's business.
@@ -224,13 +225,18 @@ def _marks(finding: Finding, root: str, limits: Limits) -> tuple[list[Mark], lis
                 marks.append(Mark(operand.location))
             continue
         hops = [hop for hop in operand.origin if source_line(hop.location) is not None]
+        if hops and _is_made(operand, hops[0]):
+            made.setdefault(hops[0], {})[_typed(operand)] = None
         marks += _operand_marks(operand, hops)
         if hops and not _is_made(operand, hops[0]):
             followers.setdefault(hops[0], []).append(safe_str(operand.name))
             if operand.location is None:
-                notes.append(f"{safe_str(operand.name)}: {safe_str(operand.type)}")
+                notes.append(_typed(operand))
         elif not hops and (operand.location is None or source_line(operand.location) is None):
             notes.append(_described(operand, root))
+    for hop, typed in made.items():
+        each = "each " if len(typed) > 1 else ""
+        marks.append(Mark(hop.location, f"{'; '.join(typed)}, {each}{safe_str(hop.text)}"))
     for hop, names in followers.items():
         said = f"{', '.join(names)} follow{'s' if len(names) == 1 else ''} from it"
         marks.append(Mark(hop.location, f"{safe_str(hop.text)}; {said}"))
@@ -255,12 +261,15 @@ def _limited(notes: Sequence[str], limit: int | None, what: str) -> Iterable[str
 
 
 def _operand_marks(operand: Operand, hops: Sequence[Hop]) -> list[Mark]:
-    """An operand is introduced where it is made; at its use, if that is not known or it was made of something else."""
-    typed = f"{safe_str(operand.name)}: {safe_str(operand.type)}"
+    """An operand that is not introduced where it is made is so at its use; what happened before is told there."""
     later = [Mark(hop.location, safe_str(hop.text)) for hop in hops[1:]]
-    if hops and _is_made(operand, hops[0]):
-        return [Mark(hops[0].location, f"{typed}, {safe_str(hops[0].text)}"), *later]
-    return later if operand.location is None else [Mark(operand.location, typed), *later]
+    if operand.location is None or (hops and _is_made(operand, hops[0])):
+        return later
+    return [Mark(operand.location, _typed(operand)), *later]
+
+
+def _typed(operand: Operand) -> str:
+    return f"{safe_str(operand.name)}: {safe_str(operand.type)}"
 
 
 def _is_literal(operand: Operand) -> bool:
@@ -286,7 +295,7 @@ def _speaks_of(name: str, location: SourceLocation) -> bool:
 
 def _described(operand: Operand, root: str) -> str:
     hops = "".join(f", {safe_str(hop.text)} ({location_text(hop.location, root)})" for hop in operand.origin)
-    return f"{safe_str(operand.name)}: {safe_str(operand.type)}{hops}"
+    return f"{_typed(operand)}{hops}"
 
 
 def _caret_label(finding: Finding) -> str:

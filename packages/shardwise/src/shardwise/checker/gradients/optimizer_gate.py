@@ -240,8 +240,7 @@ def _refuse(
     scales = {type_of(_gradient(parameter)).exponent(axis) for parameter in parameters}
     scale = scales.pop() if len(scales) == 1 else None
     ways = sums_by_hand("p.grad", axis, scale, "before it", "for p in parameters: ")
-    by_wrapper = "or DistributedDataParallel or fully_shard over that axis, which average while backward runs"
-    told = [way.help for way in ways] + ([] if scale == 0 else [by_wrapper])
+    told = [way.help for way in ways] + ([] if scale == 0 else [_by_wrapper(scale)])
     said = gradient_not_summed(step, names, axis, told, pending=pending, facts=[*facts[:_FACTS], *more])
     taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
     if pending and len(facts) == owed:
@@ -255,6 +254,14 @@ def _refuse(
     said = replace(said, help=others or said.help, fixes=fixes)  # where a wrapper averages, a sum alone is too large
     operands = gradients_as_operands(parameters, names, axis)
     report(session, located, said, axis, operands=operands)
+
+
+def _by_wrapper(scale: Power | None) -> str:
+    """What sums the gradients besides. ``scale``: that of the gradients, None if nobody knows whether to average."""
+    if scale is None:
+        mean = "if the loss is the mean of each rank's own samples: they average while backward runs"
+        return f"or DistributedDataParallel or fully_shard over that axis, {mean}"
+    return "or DistributedDataParallel or fully_shard over that axis, which average while backward runs"
 
 
 def _check_place(
