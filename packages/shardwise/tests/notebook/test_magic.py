@@ -47,6 +47,12 @@ def test_findings_and_types_are_shown(run):
     assert "relu needs complete values" in page
 
 
+def test_an_ignore_comment_holds_a_finding_back(run):
+    cell = 'h = assert_type(torch.ones(4), {"tp": P})\ntorch.relu(h)  # shardwise: ignore[SW112] h is zero elsewhere'
+    assert repr(run("--mesh tp=2", cell)).endswith("clean; 1 operation checked, 1 finding held back on mesh tp=2")
+    assert "SW112" in repr(run("--mesh tp=2", cell.replace("ignore[SW112]", "ignore[SW113]")))
+
+
 def test_a_right_cell_is_clean_and_its_variables_stay(run, shell):
     report = run("--mesh tp=2", 'kept = assert_type(torch.ones(4), {"tp": R})')
     report = run("--mesh tp=2", "twice = kept * 2")

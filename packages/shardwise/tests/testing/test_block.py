@@ -29,6 +29,19 @@ def test_a_block_gives_the_mesh_and_raises_at_its_end():
     assert [finding.code for finding in caught.value.result.errors] == ["SW112"]
 
 
+def test_an_ignore_comment_holds_a_finding_back():
+    with spmd("tp=2"):
+        torch.relu(pending())  # shardwise: ignore[SW112] a test of the comment
+    with pytest.raises(FindingsError, match="SW112"), spmd("tp=2"):
+        torch.relu(pending())  # shardwise: ignore[SW113] of another kind
+
+    @spmd("tp=2", ranks="all")
+    def on_all_ranks():
+        torch.relu(pending())  # shardwise: ignore[SW112] a test of the comment
+
+    on_all_ranks()
+
+
 def test_after_a_block_nothing_is_left():
     with spmd({"dp": 2, "tp": 2}):
         torch.neg(pending())

@@ -48,6 +48,31 @@ def test_a_right_test_passes(spmd_project):
     spmd_project.run_source(RIGHT).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    ("comment", "settings", "outcome"),
+    [
+        ("  # shardwise: ignore[SW112] h is zero elsewhere", "", "passed"),
+        ("  # shardwise: ignore[SW113] of another kind", "", "failed"),
+        ("", '[tool.shardwise.per-file-ignores]\n"test_*.py" = ["SW112"]\n', "passed"),
+        ("", '[tool.shardwise.severity]\nSW112 = "warning"\n', "passed"),
+        ("", '[tool.shardwise]\nignore = ["SW113"]\n', "failed"),
+    ],
+)
+def test_what_a_comment_or_the_project_holds_back_fails_no_test(spmd_project, comment, settings, outcome):
+    spmd_project.pytester.makepyprojecttoml(settings)
+    result = spmd_project.run_source(WRONG.replace("torch.relu(h)", f"torch.relu(h){comment}"))
+    result.assert_outcomes(**{outcome: 1})
+
+
+def test_findings_of_one_cause_are_one(spmd_project):
+    result = spmd_project.run_source(f"{WRONG}    torch.sigmoid(h)\n    torch.tanh(h)\n")
+    result.stdout.fnmatch_lines(["SW112 *; the same at 2 more places", "1 error in 3 lines; *"])
+    both = WRONG.replace('"dp=2,tp=2"', '"dp=2,tp=2", expect=["SW112", "SW115"]').replace("(4, 8)", "(())")
+    both = both.replace('"dp": S(0)', '"dp": R')
+    spmd_project.run_source(f"{both}    h.item()\n").assert_outcomes(passed=1)
+    spmd_project.run_source(both).assert_outcomes(failed=1)
+
+
 def test_a_test_without_the_mark_is_not_checked(spmd_project):
     unmarked = WRONG.replace('@pytest.mark.spmd(mesh="dp=2,tp=2")', "")
     spmd_project.run_source(unmarked.replace('{"dp": S(0), "tp": P}', "{}")).assert_outcomes(passed=1)

@@ -75,7 +75,9 @@ class CellReport:
         else:
             said = "clean"
         checked = f"; {counted(self.result.checked_ops, 'operation')} checked" if self.result.checked_ops else ""
-        return f"{said}{checked} on mesh {self.result.mesh}"
+        held_back = len(self.result.held_back)
+        held = f", {counted(held_back, 'finding')} held back" if held_back else ""
+        return f"{said}{checked}{held} on mesh {self.result.mesh}"
 
 
 def _note(value: CellValue) -> str:

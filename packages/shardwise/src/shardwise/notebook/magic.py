@@ -123,7 +123,7 @@ def checked_cell(shell: Any, options: TestOptions, cell: str) -> CellReport:
         if isinstance(error, SpmdTypeError) and error.finding is not None:
             collector.add(error.finding)
         values += _values(shell, cell)
-    return CellReport(collector.result(), tuple(values), is_broken=error is not None)
+    return CellReport(options.reported(collector.result()), tuple(values), is_broken=error is not None)
 
 
 def _values(shell: Any, cell: str) -> Iterator[CellValue]:

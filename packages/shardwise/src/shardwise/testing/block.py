@@ -106,7 +106,7 @@ def collector_of(options: TestOptions, name: str, rank: int | None) -> Collector
 def alone(options: TestOptions, rank: int, name: str, body: Callable[[DeviceMesh], object]) -> RunResult:
     """The result of ``body``, run as one rank of an imagined job. What it raises comes out as it is."""
     collector = collector_of(options, name, rank)
-    with one_rank(options, rank) as mesh, noted(collector.result), checked(options, collector):
+    with one_rank(options, rank) as mesh, noted(options, collector.result), checked(options, collector):
         body(mesh)
     return collector.result()
 
@@ -134,7 +134,7 @@ def together(
         return merged((collector.result() for collector in collectors.values()), collectors)
 
     try:
-        with noted(result):
+        with noted(options, result):
             InProcessWorld(options.mesh.ranks).run(on_rank)
     except RankFailure as failure:
         error = failure.__cause__
@@ -143,7 +143,7 @@ def together(
         error.add_note(f"on {coordinates(failure.rank, options.mesh)}")
         raise error.with_traceback(_own_part(error.__traceback__)) from None
     finally:
-        tell(result())
+        tell(options.reported(result()))
 
 
 def _own_part(traceback: TracebackType | None) -> TracebackType | None:
@@ -154,14 +154,14 @@ def _own_part(traceback: TracebackType | None) -> TracebackType | None:
 
 
 @contextlib.contextmanager
-def noted(result: Callable[[], RunResult]) -> Iterator[None]:
+def noted(options: TestOptions, result: Callable[[], RunResult]) -> Iterator[None]:
     """An exception leaves with what was found until then as a note."""
     try:
         yield
     except Exception as error:
-        found = result().findings
-        if found:
-            error.add_note(f"before it shardwise has found:\n\n{render_result(result())}")
+        found = options.reported(result())
+        if found.findings:
+            error.add_note(f"before it shardwise has found:\n\n{render_result(found)}")
         raise
 
 
@@ -174,11 +174,17 @@ def merged(results: Iterable[RunResult], ranks: Iterable[int]) -> RunResult:
 
 def verdict(result: RunResult, expect: tuple[str, ...]) -> RunResult | None:
     """What a test fails for: the errors that it does not expect, or that nothing was checked. None if it passes."""
-    unexpected = tuple(finding for finding in result.errors if finding.code not in expect)
-    missing = [code for code in expect if all(finding.code != code for finding in result.findings)]
+    unexpected = tuple(one for one in result.errors if any(place.code not in expect for place in one.places))
+    missing = _missing(result, expect)
     if unexpected or missing:
         return replace(result, findings=group((*unexpected, *result.warnings)))
     return result if result.ending is not None and not expect else None
+
+
+def _missing(result: RunResult, expect: tuple[str, ...]) -> list[str]:
+    """The codes that are expected and not found."""
+    found = {place.code for finding in result.findings for place in finding.places}
+    return [code for code in expect if code not in found]
 
 
 def failure_text(result: RunResult, expect: tuple[str, ...], *, color: bool = False, width: int = 120) -> str | None:
@@ -186,7 +192,7 @@ def failure_text(result: RunResult, expect: tuple[str, ...], *, color: bool = Fa
     failing = verdict(result, expect)
     if failing is None:
         return None
-    missing = [code for code in expect if all(finding.code != code for finding in result.findings)]
+    missing = _missing(result, expect)
     if missing:
         found = ", ".join(dict.fromkeys(finding.code for finding in result.errors)) or "no error"
         head = f"expected {', '.join(missing)}, found {found} in {counted(result.checked_ops, 'checked operation')}"
@@ -230,7 +236,7 @@ def across_ranks(
             alone(options, rank, name, lambda mesh: fn(*args, **given(arguments, mesh, several)))
             for rank in options.ranks
         ]
-        tell(merged(results, options.ranks))
+        tell(options.reported(merged(results, options.ranks)))
 
     async def run_async(*args: object, **arguments: object) -> None:
         __tracebackhide__ = True
@@ -240,12 +246,12 @@ def across_ranks(
         results = []
         for rank in options.ranks:
             collector = collector_of(options, name, rank)
-            with one_rank(options, rank) as mesh, noted(collector.result), checked(options, collector):
+            with one_rank(options, rank) as mesh, noted(options, collector.result), checked(options, collector):
                 came = fn(*args, **given(arguments, mesh, len(options.ranks) > 1))
                 if inspect.isawaitable(came):
                     await came
             results.append(collector.result())
-        tell(merged(results, options.ranks))
+        tell(options.reported(merged(results, options.ranks)))
 
     return functools.wraps(fn)(run_async if inspect.iscoroutinefunction(fn) else run)
 
@@ -327,7 +333,7 @@ class spmd:
         stack = contextlib.ExitStack()
         mesh = stack.enter_context(one_rank(self.options, ranks[0]))
         try:
-            stack.enter_context(noted(collector.result))
+            stack.enter_context(noted(self.options, collector.result))
             stack.enter_context(checked(self.options, collector))
         except BaseException:
             stack.close()
@@ -342,5 +348,5 @@ class spmd:
         stack, collector = self._blocks.pop()
         swallowed = stack.__exit__(kind, error, traceback)
         if error is None or swallowed:
-            raise_findings(collector.result(), self.options.expect)
+            raise_findings(self.options.reported(collector.result()), self.options.expect)
         return bool(swallowed)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from shardwise.configuration.policy import Policy
 from shardwise.configuration.reading import find_settings
+from shardwise.configuration.settings import Settings
 from shardwise.diagnostics.codes import CODES
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdValueError, shown
+from shardwise.diagnostics.result import RunResult
 from shardwise.mesh.shape import MeshShape, corners
 
 Ranks = int | str | Iterable[int]
@@ -24,6 +27,7 @@ class TestOptions:
 
     ``ranks``     the ranks that are run, each alone in an imagined job; None: all of them, together in this process.
     ``expect``    codes of the errors that the test is about; with others, or without one of these, it fails.
+    ``settings``  what the project has decided besides, of which what is reported is of interest.
     """
 
     __test__ = False  # for pytest: no class of tests
@@ -34,6 +38,15 @@ class TestOptions:
     ranks: tuple[int, ...] | None = (0,)
     partials: Partials = "infer"
     expect: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings, compare=False)
+
+    def reported(self, result: RunResult) -> RunResult:
+        """What is told of a result: without what comments and the project hold back, and one finding for each cause.
+
+        That a comment is not needed is for a run of the whole program to say.
+        """
+        policy = Policy(replace(self.settings, baseline=None))
+        return policy.applied(result, strict=self.strict, local=not self.global_types, judges_comments=False)
 
     @property
     def is_alone(self) -> bool:
@@ -74,7 +87,7 @@ def options_in(folder: Path, said: Mapping[str, object]) -> TestOptions | None:
         "partials": settings.partials,
     }
     given = {name: value for name, value in decided.items() if value is not None} | dict(said)
-    return options_of(**given) if "mesh" in given else None
+    return replace(options_of(**given), settings=settings) if "mesh" in given else None
 
 
 def _ranks(ranks: Ranks, mesh: MeshShape) -> tuple[int, ...] | None:

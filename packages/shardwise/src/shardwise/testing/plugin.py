@@ -120,10 +120,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         place = contextlib.nullcontext() if _mesh in item.stash else one_rank(options, options.ranks[0])
         came = None
         try:
-            with place, noted(collector.result), checked(options, collector):
+            with place, noted(options, collector.result), checked(options, collector):
                 came = yield
         finally:
-            item.stash[_result] = collector.result()
+            item.stash[_result] = options.reported(collector.result())
     else:
         body = item.obj
         item.obj = across_ranks(options, item.nodeid, body, lambda result: item.stash.__setitem__(_result, result))
