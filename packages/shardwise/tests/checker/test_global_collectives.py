@@ -193,8 +193,10 @@ def test_a_collective_over_local_and_global_axes_at_once_is_refused(mesh: Any) -
 
 def test_pieces_made_of_constants_are_equal_and_only_one_value_can_be_pieced_together(mesh: Any) -> None:
     with typecheck(local=False):
-        with refused("SW406", "torch.arange(4)", "tp"):
+        with refused("SW406", "torch.arange(4)", "tp", "make all of it on every rank, and leave out this all_gather"):
             spmd.all_gather(torch.arange(4), "tp", src=S(0), dst=R)
+        with refused("SW406", "make all of it on every rank, and convert(torch.arange(16).resh", "src=R, dst=S(0)"):
+            spmd.all_to_all(torch.arange(16).reshape(4, 4), "tp", src=S(0), dst=S(1))
         ones = spmd.all_gather(torch.ones(4), "tp", src=S(0), dst=R)
         assert str(spmd.typeof(ones)) == "f32[16] {dp: R, tp: R}"
         piece = spmd.convert(torch.arange(16), "tp", src=R, dst=S(0))

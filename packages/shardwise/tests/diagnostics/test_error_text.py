@@ -71,7 +71,7 @@ def test_an_error_that_the_standard_library_raises_is_at_the_call_of_the_program
 @pytest.mark.parametrize(
     ("said", "way"),
     [
-        ("SystemExit(2)", "if it lacks arguments or refuses them, it says so on stderr; they go after --: shardwise"),
+        ("SystemExit(2)", "if it lacks or refuses arguments, stderr has its words; they go after --: shardwise check"),
         ("ImportError: attempted relative import with no", "run it as a module of its package: shardwise check -m a.b"),
         ("SystemExit('needs a GPU')", "everything runs on the CPU here"),
     ],

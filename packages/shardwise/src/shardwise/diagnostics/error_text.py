@@ -58,7 +58,7 @@ def syntax_location(error: SyntaxError) -> SourceLocation | None:
 def ways_on(said: str, script: str, command: str) -> tuple[str, ...]:
     """What a program may need that ended with ``said`` before it was through; ``command`` has checked ``script``."""
     if said == "SystemExit(2)":
-        return (f"if it lacks arguments or refuses them, it says so on stderr; they go after --: {command} -- ARGUMENTS",)
+        return (f"if it lacks or refuses arguments, stderr has its words; they go after --: {command} -- ARGUMENTS",)
     if "attempted relative import" in said and not script.startswith("-m "):
         inside = script.endswith(".py") and not script.startswith((".", os.sep))
         module = script.removesuffix(".py").replace(os.sep, ".") if inside else "PACKAGE.MODULE"

@@ -16,7 +16,18 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh
 from shardwise.mesh.normalize import axis_argument
 from shardwise.mesh.regions import axes_inside, reinterpret
-from shardwise.types.placement import UNKNOWN, P, PerMeshAxisSpmdType, Placement, Shard, V, resolve_dim, to_local_type
+from shardwise.types.placement import (
+    UNKNOWN,
+    I,
+    P,
+    PerMeshAxisSpmdType,
+    Placement,
+    R,
+    Shard,
+    V,
+    resolve_dim,
+    to_local_type,
+)
 from shardwise.types.spec import PartitionSpec, entry_axes, make_entry, partition_spec_get_shard, spec_of
 from shardwise.types.tensor_type import Ground, TensorType
 
@@ -182,11 +193,13 @@ def _mixed(step: TransitionCall, local: Collection[MeshAxis]) -> Diagnosis:
 
 def _equal_pieces(step: TransitionCall) -> Diagnosis:
     """A constant is no piece of anything."""
+    axis, whole = axis_argument(step.axis), step.dst in (R, I)
+    way = f"leave out this {step.called}" if whole else f"convert(..., {axis}, src=R, dst={step.src!r}) for the piece"
     return Diagnosis(
         "SW406",
         f"{step.called} would put together equal pieces: a constant is made alike on every rank of {step.axis!r}",
         ("counted from 0 on every rank, positions of a piece are positions of the first piece",),
-        (f"make all of it, and convert(..., {axis_argument(step.axis)}, src=R, dst={step.src!r}) for the piece",),
+        (f"make all of it on every rank, and {way}",),
     )
 
 

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop import alias
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.tagging import type_of
-from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.raw_collectives import RawCollective, Reducer
 from shardwise.op_rules.transition_types import parts_of
 from shardwise.types.placement import PerMeshAxisLocalSpmdType, Placement
 from shardwise.types.tensor_type import Ground, TensorType
 
+from ..diagnosis.memory_findings import buffer_declared_otherwise
 from ..state.session import CheckSession
 from .raw_pieces import Exchange
 
@@ -54,7 +53,9 @@ def check_buffers(
             if arrives is None or holds(place, arrives, exact=axis in along):
                 continue
             located = LocatedCall(exchange.name, [(exchange.row.received, buffer)])
-            report(session, located, _refused(exchange.name, located.name(0), axis, place, arrives), axis)
+            report(
+                session, located, buffer_declared_otherwise(exchange.name, located.name(0), axis, place, arrives), axis
+            )
 
 
 def as_declared(buffer: torch.Tensor, arrived: TensorType | None) -> TensorType | None:
@@ -80,13 +81,3 @@ def holds(declared: Placement, arrives: Placement, *, exact: bool) -> bool:
 
 def _is_declared(type: TensorType) -> bool:
     return bool(type.axes) and type.ground is Ground.ABSENT
-
-
-def _refused(op: str, name: str, axis: MeshAxis, declared: Placement, arrives: Placement) -> Diagnosis:
-    return Diagnosis(
-        "SW120",
-        f"{op} writes values that are {placement_text(arrives)} over {axis_text(axis)} into {name}, which is declared "
-        f"{placement_text(declared)} there",
-        (),
-        (f"declare {name} {arrives!r} over {axis!r}, or leave it undeclared: it takes the type of what arrives",),
-    )

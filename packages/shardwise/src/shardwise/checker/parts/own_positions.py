@@ -21,10 +21,9 @@ from dataclasses import replace
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.diagnostics.source_location import Hop
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.own_positions import (
     CountedTag,
@@ -39,6 +38,7 @@ from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
+from ..diagnosis.memory_findings import own_positions_combined, own_rows_summed
 from ..state.numbers import TYPED_NUMBERS
 from ..state.session import CheckSession
 
@@ -158,13 +158,7 @@ def check_combined(session: CheckSession, op: str, x: object, axis: MeshAxis) ->
     if not isinstance(tag, CountedTag) or tag.axis.isorthogonal(axis):
         return
     located = LocatedCall(op, [("x", x)])
-    name, along = located.name(0), axis_text(axis)
-    said = Diagnosis(
-        "SW406",
-        f"{op} combines positions in {name} that each rank of {along} counts from the start of its own shard",
-        ("position 0 is another element on every rank",),
-        (f"add where the rank's shard begins to {name}, before {op}: its rank times the length of a shard",),
-    )
+    said = own_positions_combined(op, located.name(0), axis)
     report(session, located, said, axis, operands=(located.operand(0, axis),))
 
 
@@ -174,16 +168,7 @@ def check_summed(session: CheckSession, op: str, x: object, axis: MeshAxis) -> N
     if moved is None or moved.axis.isorthogonal(axis):
         return
     located = LocatedCall(op, [("x", x)])
-    name, along = located.name(0), axis_text(axis)
-    said = Diagnosis(
-        "SW201",
-        f"{op} adds up what every rank of {along} has looked up in its own part for the positions of all",
-        (
-            "a position lies in the part of one rank, and what the others have looked up for it is some row of theirs",
-            f"nothing that differs between the ranks of {along} has set {name} to zero there",
-        ),
-        (f"set {name} to zero where the position lies outside of the rank's part, before {op}",),
-    )
+    said = own_rows_summed(op, located.name(0), axis)
     hop = () if moved.site is None else (Hop("positions count from the rank's own part here", moved.site.location()),)
     operand = located.operand(0, axis)
     operand = replace(operand, origin=(*hop, *operand.origin)[:2])

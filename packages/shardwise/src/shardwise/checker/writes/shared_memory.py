@@ -13,15 +13,15 @@ from collections.abc import Iterator
 
 import torch
 
-from shardwise.diagnostics.finding import Diagnosis
-from shardwise.interop.autograd.parameter_names import listed, names_of
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.autograd.parameter_names import names_of
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.own_references import OwnReference
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import base_of, no_torch_function, storage_key, storage_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import TensorType
 
+from ..diagnosis.memory_findings import parts_never_gathered
 from ..parts.passed_pieces import note_overwritten, stands_unless_sent
 from ..state.session import CheckSession
 from .gradient_writes import OVERWRITING
@@ -98,7 +98,7 @@ def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: 
         if equal:
             count = session.collector.count
             located = LocatedCall(op, [("the part", part)])
-            report(session, located, _parts_apart(op, located.name(0), names_of(equal), axis), axis)
+            report(session, located, parts_never_gathered(op, located.name(0), names_of(equal), axis), axis)
             stands_unless_sent(session, axis, part, session.collector.added_since(count), parts=True)
 
 
@@ -122,14 +122,3 @@ def _axes_of_parts(part: torch.Tensor, written: TensorType) -> Iterator[MeshAxis
     for axis in type_of(part).varying_axes:
         if isinstance(axis, MeshAxis) and axis in written and written.is_varying(axis):
             yield axis
-
-
-def _parts_apart(op: str, part: str, names: list[str], axis: MeshAxis) -> Diagnosis:
-    where = axis_text(axis)
-    what = f"{listed(names)}, which {'is' if len(names) == 1 else 'are'} equal over {where}"
-    return Diagnosis(
-        "SW120",
-        f"in-place {op} writes {part}, this rank's own part of the memory of {what}, and the parts are never gathered",
-        (f"each of the {axis.size()} ranks keeps what it had in the parts of the others",),
-        ("gather all parts into that memory after the step: dist.all_gather_into_tensor(memory, part, group=...)",),
-    )

@@ -8,16 +8,14 @@ destination follow, through the alias cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from shardwise.diagnostics.errors import SpmdTypeError
-from shardwise.diagnostics.finding import Diagnosis
 from shardwise.interop.autograd.gradient_content import is_foreign
 from shardwise.interop.autograd.gradient_origin import beginning, gradient_origin, inherit, owner_of
-from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
+from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.writes import equal_before_write, made_anew
 from shardwise.interop.running.session import Session
 from shardwise.interop.tensors.tagging import (
@@ -37,6 +35,7 @@ from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
+from ..diagnosis.memory_findings import anew, retyped_in_place
 from ..parts.passed_pieces import stands_unless_sent
 from ..state.session import CheckSession
 from .gradient_writes import OVERWRITING, gathers_gradients, overwritten, summed_by_hand, written_contents
@@ -247,19 +246,10 @@ def _refuse(
     located = LocatedCall(op, [("destination", tensor), *operands])
     old = partition_spec_get_shard(before.spec, axis) or before.get(axis)
     new = partition_spec_get_shard(result.spec, axis) or result.get(axis, R)
-    said = Diagnosis(
-        "SW120",
-        f"in-place {op} would turn {located.name(0)} from {old!r} into {new!r} over {axis_text(axis)}",
-        facts=(
-            ("it takes part in autograd, so even R to V would change what its gradient means",)
-            if tensor.requires_grad and result.is_varying(axis)
-            else ()
-        ),
-    )
-    anew = f"make a new tensor, without {op}, if it is meant to be {new!r} from here on"
     fixes = (
         *(equal_before_write(located, axis, before.get(axis)) if isinstance(axis, MeshAxis) else ()),
-        *made_anew(located, anew),
+        *made_anew(located, anew(op, new)),
     )
-    said = replace(said, help=tuple(dict.fromkeys((*(fix.help for fix in fixes), anew))), fixes=fixes)
+    in_autograd = tensor.requires_grad and result.is_varying(axis)
+    said = retyped_in_place(op, located.name(0), old, new, axis, fixes, in_autograd=in_autograd)
     report(session, located, said, axis, operands=located.shown(axis))
