@@ -17,7 +17,7 @@ from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNTYPED, TensorType
 from shardwise.verifier.comparison.compare import compare
-from shardwise.verifier.distance.numbers import Against, Numbers
+from shardwise.verifier.distance.numbers import Against, NotCompared, Numbers
 from shardwise.verifier.records.record import RankRun
 
 GRID = Grid.of({"dp": 2, "tp": 2})
@@ -398,3 +398,19 @@ def test_losses_of_a_line_that_one_rank_does_not_have_are_no_other_lines_losses(
     alone = run(*(record(torch.tensor(float(8 * nth)), UNTYPED, "loss", "", nth) for nth in (1, 2)))
     numbers = compare(ranks, alone, mesh={"dp": 2, "tp": 2})
     assert not numbers.disagreements, numbers.disagreements
+
+
+@pytest.mark.parametrize(
+    ("kinds", "equal_gradients", "said"),
+    [
+        (["loss"], 0, "1 loss was not compared"),
+        (["loss", "loss", "gradient"], 0, "2 losses and 1 gradient were not compared"),
+        (["gradient"], 0, "1 gradient was not compared"),
+        (["loss", "gradient", "gradient"], 3, "2 gradients were not compared"),
+        (["loss"], 3, None),
+        (["value"], 0, None),
+    ],
+)
+def test_losses_and_gradients_that_are_left_out_leave_the_verdict_open(kinds, equal_gradients, said):
+    left = tuple(NotCompared(Key(kind, "w", None, at), "f32[4]", "no rank has it") for at, kind in enumerate(kinds))
+    assert Numbers(gradients=equal_gradients, not_compared=left).open_questions == ((said,) if said else ())

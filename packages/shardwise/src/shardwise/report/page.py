@@ -132,7 +132,7 @@ def _lists(result: RunResult, numbers: NumbersSection | None) -> list[tuple[str,
     lists: list[tuple[str, Sequence[Noted], str]] = [
         ("Trusted", result.trusted, "said by the program or its author, and not proven"),
         ("Types lost", result.lost, "known until here; nothing is claimed of what follows"),
-        ("Not checked", result.unchecked, "calls on tensors of which nothing is known"),
+        ("Not checked", result.unchecked, "called on tensors of which nothing is known"),
         (
             "Operators without a rule",
             [Noted(op, None, count) for op, count in result.no_rule_ops],
@@ -141,7 +141,7 @@ def _lists(result: RunResult, numbers: NumbersSection | None) -> list[tuple[str,
         ("Not followed", [Noted(part) for part in result.not_followed], "the installed torch does not let us"),
     ]
     if numbers is not None:
-        lists.insert(0, ("Not compared", numbers.not_compared, "numbers of which verify says nothing"))
+        lists.insert(0, ("Not compared", numbers.not_compared, "verify says nothing of these numbers"))
     return lists
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from dataclasses import dataclass
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key
 
@@ -165,8 +167,12 @@ class Numbers:
         A loss that was left out is no question where gradients were compared: they say more.
         """
         kinds = ("gradient",) if self.gradients else ("loss", "gradient")
-        left_out = [one for one in self.not_compared if one.key.kind in kinds]
-        reasons = [f"{len(left_out)} losses and gradients were not compared"] if left_out else []
+        left_out = Counter(one.key.kind for one in self.not_compared if one.key.kind in kinds)
+        losses, gradients = left_out["loss"], left_out["gradient"]
+        told = [f"{losses} loss{'' if losses == 1 else 'es'}"] if losses else []
+        told += [counted(gradients, "gradient")] if gradients else []
+        verb = "was" if losses + gradients == 1 else "were"
+        reasons = [f"{' and '.join(told)} {verb} not compared"] if told else []
         return (
             *([f"the runs part: {self.parting.reason}"] if self.parting is not None else []),
             *reasons,
