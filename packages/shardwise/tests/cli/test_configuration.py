@@ -234,6 +234,13 @@ def test_a_comment_that_names_no_code_is_told_what_was_found_on_its_line(project
     assert "= help: # shardwise: ignore[SW112] and why" in result.stdout
 
 
+def test_a_comment_that_does_not_close_its_bracket_is_told_so(project):
+    result = project.check_source(CLEAN_WITH % "y = x + 1  # shardwise: ignore[SW113, the bias is zero")
+    assert codes(result) == ["SW921"]
+    assert "bad-ignore: this ignore comment does not close its bracket, so it names no code" in result.stdout
+    assert "= help: # shardwise: ignore[SW113] and why" in result.stdout
+
+
 def test_comments_in_imported_files_count_too(project):
     project.write("def f(x):\n    return x + 1  # shardwise: ignore[SW112]\n", "helper.py")
     result = project.check_source(CLEAN_WITH % "import helper; helper.f(x)")

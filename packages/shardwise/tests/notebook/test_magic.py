@@ -97,6 +97,7 @@ def test_an_untyped_tensor_has_none(run):
     ("line", "said"),
     [
         ("", "say on which mesh: --mesh dp=2,tp=2, or mesh under [tool.shardwise] in pyproject.toml"),
+        ("--help", "axes and sizes, outermost first, e.g. dp=2,tp=2"),
         ("--mash tp=2", "there is no --mash; did you mean --mesh?"),
         ("--mesh 'tp=2", 'no closing quotation in "--mesh \'tp=2"'),
         ("--mesh tp", "'tp' is not an axis with its size: write it like dp=2,tp=4"),

@@ -128,6 +128,10 @@ class Policy:
                 yield _bad(comment, "this ignore comment stands on no statement", "put it at the end of a line of it")
                 continue
             meant = _meant(comment, result)
+            if comment.reason.startswith("["):
+                help = meant or f"# shardwise: ignore{comment.reason.split()[0].rstrip(',')}] and why"
+                yield _bad(comment, "this ignore comment does not close its bracket, so it names no code", help)
+                continue
             if not comment.words:
                 yield _bad(comment, "this ignore comment names no code", meant or "# shardwise: ignore[SW113] and why")
                 continue

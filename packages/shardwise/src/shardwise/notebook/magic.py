@@ -88,6 +88,8 @@ def _options(line: str) -> TestOptions:
         said, strange = parser.parse_known_args(shlex.split(line))
     except ValueError as error:  # a quotation that is not closed
         raise UsageError(f"%%{MAGIC}: {str(error).lower()} in {line!r}") from None
+    if strange and strange[0] in ("-h", "--help"):
+        raise UsageError(parser.format_help().strip())
     if strange:
         near = difflib.get_close_matches(strange[0], re.findall(r"--\w+", parser.format_usage()), n=1)
         parser.error(f"there is no {strange[0]}" + (f"; did you mean {near[0]}?" if near else ""))
