@@ -35,6 +35,8 @@ from .test_scale import exponent, typed
         (lambda x: x.sum() / torch.tensor(8), None),
         (lambda x: x.sum() / torch.full((), dist.get_world_size()), -1),
         (lambda x: x.sum() / torch.tensor([dist.get_world_size()]), -1),
+        (lambda x: x.sum() / torch.tensor(dist.get_world_size()).item(), -1),
+        (lambda x: x.sum() / torch.tensor(8).item(), None),
         (lambda x: x.sum() * (dist.get_world_size() - 1), None),
         (lambda x: x.sum() * len(x), None),
         (lambda x: x.sum() * float(dist.get_world_size()), None),

@@ -77,8 +77,9 @@ def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -
     if not has_number(type, _may_be_logged(session)):
         return result
     if op.name in ("item", "tolist"):
-        # A number that is made from constants is one: thousands of ranks of a mesh are plain numbers.
-        return result if type.ground.is_constant else _typed_numbers(result, number_of(type))
+        # Of a constant on the scale of one device it is a plain number: so are the thousands of ranks of a mesh.
+        plain = type.ground.is_constant and not any(type.scale.values())
+        return result if plain else _typed_numbers(result, number_of(type))
     if op.name in ("__int__", "__float__", "__complex__") and (type.varying_axes or any(type.scale.values())):
         location = user_location(2)
         if location is not None and not session.keeps_numbers and not is_library_calling(2):
