@@ -194,6 +194,17 @@ def test_numbers_that_are_logged_as_one_keep_each_a_scale_of_its_own(tp_mesh: An
             torch.stack([scores.sum().detach(), typed(torch.randn(()), R)])
 
 
+@pytest.mark.parametrize("begun", [lambda: torch.tensor(0.0), lambda: torch.as_tensor(0.0), lambda: torch.zeros(())])
+def test_a_count_of_pending_sums_may_begin_with_any_zero(tp_mesh: Any, begun: Callable[[], Tensor]) -> None:
+    with typecheck(local=False):
+        x, count = typed(torch.randn(4, 3), S(0)), begun()
+        for part in (x, x.square()):
+            count += part.sum()
+        assert spmd.typeof(count).type.get(spmd.normalize_axis("tp")) is P
+        with pytest.raises(SpmdTypeError, match="SW113"):
+            torch.tensor(1.0) + x.sum()
+
+
 def test_a_message_of_logged_numbers_has_their_sums_over_the_ranks() -> None:
     torch.manual_seed(0)
     x, w, y = torch.randn(ROWS, 3), torch.randn(3), torch.randn(ROWS)

@@ -41,6 +41,10 @@ LOGGED = """
     meter += per.sum().item()
     total = torch.tensor([meter, mask.sum().item()])
     dist.all_reduce(total)
+    worst = per.detach().sum()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    own, everyone = per.detach().sum(), [torch.zeros(()) for _ in range(world)]
+    dist.all_gather(everyone, own)
     shown = torch.stack([loss.detach(), model.module.weight.detach().norm()])
     dist.all_reduce(shown)
 """
@@ -48,6 +52,13 @@ SUMMED = """
     sums = torch.tensor([per.detach().sum().item(), mask.sum().item()])
     dist.all_reduce(sums)
     loss = per.sum() {}/ sums[1]
+"""
+COUNTED = """
+    count = torch.tensor(0.0)
+    for part in mask.chunk(2):
+        count += part.sum()
+    dist.all_reduce(count, op=dist.ReduceOp.{})
+    loss = per.sum() {}/ count
 """
 PACKED = """
     sums = torch.stack([per.detach().mean(), mask.sum()])
@@ -63,6 +74,9 @@ PACKED = """
         (LOGGED, "clean", ""),
         (SUMMED.format("* world "), "clean", ""),
         (SUMMED.format(""), "findings", "SW616"),
+        (COUNTED.format("SUM", "* world "), "clean", ""),
+        (COUNTED.format("SUM", ""), "findings", "SW616"),
+        (COUNTED.format("MAX", "* world "), "inconclusive", "addends of a sum are compared"),
         (PACKED.format("* world "), "inconclusive", "numbers of several scales are joined"),
         (PACKED.format(""), "inconclusive", "numbers of several scales are joined"),
         ("loss = per.sum() / mask.sum().item()", "inconclusive", "SW114"),
@@ -70,7 +84,20 @@ PACKED = """
         ("loss = (per * (per > per.detach().sum().item() / len(x))).mean()", "inconclusive", "SW110"),
         ("loss = per.mean() * torch.arange(int(mask.sum().item()) + 1.0).sum()", "inconclusive", ""),
     ],
-    ids=["logged", "summed", "summed, off", "packed", "packed, off", "divisor", "weight", "threshold", "positions"],
+    ids=[
+        "logged",
+        "summed",
+        "summed, off",
+        "counted",
+        "counted, off",
+        "largest",
+        "packed",
+        "packed, off",
+        "divisor",
+        "weight",
+        "threshold",
+        "positions",
+    ],
 )
 def test_what_a_rank_reads_of_its_own_share(project, lines, verdict, said):
     report = reported(project, PROGRAM + textwrap.dedent(lines) + STEP)

@@ -38,6 +38,8 @@ from .next_statement import divided_next
 from .raw_buffers import admitted
 from .raw_pieces import Exchange, refused_pieces
 
+OF_ADDENDS = "the type of addends of a sum that ranks compare, or hand to others as they are"
+"""What is listed as lost where a rank's loss is told to all."""
 _MOVING = ("gather", "all_to_all", "send")
 """Words in the names of rows that take addends as they are."""
 _SUM_OF_EQUAL = "summing {n} equal values multiplies them by {n}"
@@ -153,6 +155,9 @@ class _Operand:
         if pending and self._is_count():
             session.lose("the type of whole numbers that each rank counts and hands to others as they are", user_site())
             return None
+        if pending and self._is_logged():
+            session.lose(OF_ADDENDS, user_site())
+            return None if exchange.reducer is None else type.rescaled({one: None})
         _report_not_admitted(session, exchange, tensor, type, one, self.admits, self.within)
         # What follows from the mistake is told no second time.
         return type.rescaled({one: None}) if place.is_equal else type
@@ -161,6 +166,12 @@ class _Operand:
         """How many of its own tokens go where: of whole numbers the sum is what all ranks have counted, and each rank's
         addend is what the others must know."""
         return self._is_moved_by_hand() and not self.tensor.is_floating_point()
+
+    def _is_logged(self) -> bool:
+        """Do ranks tell each other what they have of their own, the worst loss or all of them? No type says more."""
+        kept = self.session.only_observed and not self.tensor.requires_grad and not self.of_gradients
+        reducer = self.exchange.reducer
+        return kept and ((reducer is not None and reducer.name in ("max", "min")) or self._is_moved_by_hand())
 
     def _is_moved_by_hand(self) -> bool:
         """What each rank has found of its own, such as the best of its part of a vocabulary, is for all to compare."""

@@ -184,7 +184,7 @@ def _type_made(
         arange(start, end)           of positions of the rank's own part: cut over the axis that the part is of
         full((n,), 1 / world)        of unknown scale
     """
-    ground = Ground.ZERO if ground is Ground.UNIFORM and _is_zero_fill(op, args, kwargs) else ground
+    ground = Ground.ZERO if ground in (Ground.UNIFORM, Ground.CONSTANT) and _is_zero_fill(op, args, kwargs) else ground
     type = _like(template, ground) if template.axes else _constant(ground)
     if told is not UNTYPED and op.rule.op == "arange" and not differing_axes(told):
         type = type.of_unknown_scale()  # positions up to a size are no sizes
@@ -237,8 +237,9 @@ def _of_numbers(constant: TensorType, numbers: TensorType) -> TensorType:
 
 
 def _is_zero_fill(op: Op, args: Arguments, kwargs: Keywords) -> bool:
-    """``full(..., 0)``."""
-    value = kwargs.get("fill_value", args[-1] if args and "full" in op.name else None)
+    """``full(..., 0)``, and ``tensor(0.0)``, with which a program begins to count."""
+    made = args[-1] if args and ("full" in op.name or (op.rule.op in _OF_DATA and len(args) == 1)) else None
+    value = kwargs.get("fill_value", made)
     varying = value.__class__ in TYPED_NUMBERS and bool(differing_axes(type_of(value)))
     return isinstance(value, (int, float, complex)) and value == 0 and not varying
 

@@ -51,7 +51,7 @@ def value_read(op: Op) -> Handler:
                 if axis in told:
                     continue
                 if place.is_partial and type.ground is not Ground.ZERO and op.name not in _COMPARISONS:
-                    own = _is_average(type, axis) or (place is P and _may_be_logged(session))
+                    own = _is_average(type, axis) or (place is P and session.only_observed)
                     if is_running(_COMPARING) or (own and _takes_number(op)):
                         continue
                     told.add(axis)
@@ -74,7 +74,7 @@ def value_read(op: Op) -> Handler:
 def _told(session: CheckSession, op: Op, tensor: torch.Tensor, result: object) -> object:
     """What was read, as numbers with the tensor's type; where Python keeps none, that is listed."""
     type = type_of(tensor)
-    if not has_number(type, _may_be_logged(session)):
+    if not has_number(type, session.only_observed):
         return result
     if op.name in ("item", "tolist"):
         # Of a constant on the scale of one device it is a plain number: so are the thousands of ranks of a mesh.
@@ -106,10 +106,6 @@ def number_of(type: TensorType) -> TensorType:
     own = {axis: P for axis in type.partial_axes if not _is_average(type, axis)}
     places = {axis: own.get(axis) or (R if type.get(axis).is_equal else V) for axis in type.axes}
     return TensorType.of(places, scale={a: e for a, e in type.scale.items() if not _is_average(type, a)})
-
-
-def _may_be_logged(session: CheckSession) -> bool:
-    return session.observe and not session.says_types
 
 
 def _is_average(type: TensorType, axis: MeshAxis) -> bool:

@@ -112,6 +112,11 @@ class CheckSession(Session):
         self.untyped: Any = None
         self.own_elements: dict[str, None] = {}
 
+    @property
+    def only_observed(self) -> bool:
+        """No type is the program's own word, so it does not say either what is for its log alone."""
+        return self.observe and not self.says_types
+
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""
         partials = self.partials != "explicit"

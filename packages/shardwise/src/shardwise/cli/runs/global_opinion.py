@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shardwise.checker.collectives.raw_operands import OF_ADDENDS
 from shardwise.checker.operators.factories import OF_NUMBERS
 from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
@@ -74,6 +75,7 @@ def _resting_on_numbers(second: RunResult, root: str) -> list[str]:
 _FOLLOWED = {
     OF_NUMBERS: "a tensor is made of numbers that each rank has read",
     OF_MESSAGES: "numbers of several scales are joined",
+    OF_ADDENDS: "addends of a sum are compared or handed on",
 }
 
 
