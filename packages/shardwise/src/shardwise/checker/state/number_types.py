@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from shardwise.op_rules.propagation.operand import may_be_count
 from shardwise.op_rules.propagation.scale import known_power
+from shardwise.types.aliases import Axis
 from shardwise.types.placement import P, Placement, R, V
 from shardwise.types.tensor_type import Exponent, TensorType
 
@@ -32,8 +32,8 @@ def merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
     """The type of what two numbers make. ``sign``: what the second one's exponent counts; 0 for a sum."""
     if not all(one is two or one.isorthogonal(two) for one in type.axes for two in second.axes):
         return type if differing_axes(type) else second  # no mesh says yet how these axes lie to each other
-    places: dict[Any, Placement] = {}
-    scale: dict[Any, Exponent] = {}
+    places: dict[Axis, Placement] = {}
+    scale: dict[Axis, Exponent] = {}
     for axis in {*type.axes, *second.axes}:
         places[axis] = _place(type, second, axis, sign)
         one, two = (_as_term(own, axis, places[axis], sign) for own in (type, second))
@@ -46,12 +46,12 @@ def merged(type: TensorType, second: TensorType, sign: int) -> TensorType:
     return TensorType.of(places, scale=scale)
 
 
-def differing_axes(type: TensorType) -> tuple[Any, ...]:
+def differing_axes(type: TensorType) -> tuple[Axis, ...]:
     """The axes along which ranks have numbers of their own."""
     return (*type.varying_axes, *type.partial_axes)
 
 
-def _place(type: TensorType, second: TensorType, axis: Any, sign: int) -> Placement:
+def _place(type: TensorType, second: TensorType, axis: Axis, sign: int) -> Placement:
     own = (type.get(axis), second.get(axis))
     if own == (P, P):
         return P if sign == 0 else V
@@ -64,7 +64,7 @@ def _place(type: TensorType, second: TensorType, axis: Any, sign: int) -> Placem
     return V if V in own or P in own else R
 
 
-def _as_term(type: TensorType, axis: Any, place: Placement, sign: int) -> Exponent:
+def _as_term(type: TensorType, axis: Axis, place: Placement, sign: int) -> Exponent:
     """The exponent of one of two numbers: what each rank adds to a sum counts once per rank."""
     exponent = type.exponent(axis)
     counted = sign == 0 and place is P and type.get(axis) is not P

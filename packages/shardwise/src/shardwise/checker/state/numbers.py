@@ -396,7 +396,5 @@ def _as_written(type: TensorType, left: object, right: object, sign: int) -> Ten
     if None not in map(type.exponent, type.axes):
         return None
     one, two = (_written_here(value) if value.__class__ in TYPED_NUMBERS else None for value in (left, right))
-    first = one or two
-    assert first is not None, "a plain number has no method of ours"
-    same = number_type(first.axes, {})
+    same = number_type((one or two or UNTYPED).axes, {})
     return merged(same if one is None else one, same if two is None else two, sign)
