@@ -167,6 +167,19 @@ def test_ranks_of_which_none_can_move_are_not_waited_for():
     ]
 
 
+def test_ranks_that_are_all_in_collectives_are_not_waited_for_and_others_are():
+    with pytest.raises(RankTimeout, match=r"ranks 0, 1, 2 of 3 stood still for 0.5 s"):
+        run_processes(_waits_for_nobody, 3, timeout_s=100, stuck_s=0.5)
+
+    def late():
+        if dist.get_rank() == 0:
+            time.sleep(2.0)
+        dist.barrier()
+        return dist.get_rank()
+
+    assert run_processes(late, 2, timeout_s=100, stuck_s=0.3) == [0, 1]
+
+
 _BUSY = "import time; end = time.process_time() + 2\nwhile time.process_time() < end: pass"
 
 

@@ -6,6 +6,7 @@ collective each is in, who never came to it, and the line; and no process outliv
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -50,6 +51,9 @@ _GRACE_S = 2.0
 
 _ANSWER_S = 3.0
 """How long a rank that is late may take to say where it is. One that holds the interpreter's lock never answers."""
+
+STUCK_S = 10.0
+"""After so long it is asked whether ranks of which none has moved are all in collectives: then none ever will."""
 
 _LOOK_S = 0.5
 """How often it is looked whether the ranks stand still."""
@@ -85,11 +89,13 @@ def run_processes(
     *args: object,
     timeout_s: float = 60.0,
     still_s: float | None = None,
+    stuck_s: float = STUCK_S,
     ended_early: Callable[[Result], bool] = lambda result: False,
 ) -> list[Result]:
     """What ``fn(*args)`` returns on each rank, in rank order.
 
     ``still_s``      ranks of which for so long none has moved wait for what never comes, and are not waited for.
+    ``stuck_s``      the same of ranks that are all in collectives or messages, as far as they have not come back.
     ``ended_early``  of a result: its rank has left the others alone. They are given a moment to end too, and ranks
                      that do not are left out of what is returned.
 
@@ -125,7 +131,7 @@ def run_processes(
                     theirs.close()
                     ranks.append(process)
                     connections.append(ours)
-            return _collect(ranks, connections, world_size, timeout_s, still_s, folder, ended_early)
+            return _collect(ranks, connections, world_size, timeout_s, still_s, stuck_s, folder, ended_early)
         finally:
             for process in ranks:
                 if process.is_alive():
@@ -219,23 +225,28 @@ def _collect(
     world_size: int,
     timeout_s: float,
     still_s: float | None,
+    stuck_s: float,
     folder: Path,
     ended_early: Callable[[Any], bool],
 ) -> list[Any]:
     deadline = time.monotonic() + timeout_s
-    standstill = None if still_s is None else Standstill([process.pid or 0 for process in ranks], still_s)
-    still = False
+    numbers = [process.pid or 0 for process in ranks]
+    standstill = None if still_s is None else Standstill(numbers, still_s)
+    stuck = _Stuck(numbers, stuck_s)
+    still: float | None = None
     early = False
     results: dict[int, Any] = {}
     failures: list[tuple[int, bytes | None, str]] = []
     pending = dict(zip(connections, range(world_size), strict=True))
     while pending:
         left_s = max(0.0, deadline - time.monotonic())
-        ready = wait(list(pending), left_s if standstill is None else min(left_s, _LOOK_S))
+        ready = wait(list(pending), min(left_s, _LOOK_S))
         if not ready:
-            still = standstill is not None and standstill.reached()
-            if still or time.monotonic() >= deadline:
+            if standstill is not None and standstill.reached():
+                still = still_s
+            if still is not None or time.monotonic() >= deadline:
                 break
+            stuck.look(pending)
         for connection in ready:
             assert isinstance(connection, Connection), "only connections are waited for"
             rank = pending.pop(connection)
@@ -245,13 +256,19 @@ def _collect(
                 ranks[rank].join()
                 failures.append((rank, None, f"the process ended without a word, exit code {ranks[rank].exitcode}"))
             else:
-                if kind == "result":
+                if kind == "whereabouts":
+                    pending[connection] = rank
+                    stuck.told(rank, *payload)
+                elif kind == "result":
                     results[rank] = pickle.loads(payload[0])
                     early |= ended_early(results[rank])
                 else:
                     failures.append((rank, payload[0], payload[1]))
             if failures or early:
                 deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if stuck.holds(pending.values()):
+            still = stuck_s
+            break
     if failures:
         rank, error, report = failures[0]
         if results and "by peer" in report:  # gloo: connection closed, or reset, by peer
@@ -264,8 +281,41 @@ def _collect(
         silent = dict.fromkeys(set(missing) - set(known), "does not say where it is")
         standing = standings(known, dict.fromkeys(results, "has returned") | silent)
         stacks = _stacks_of(missing, ranks, folder)
-        raise RankTimeout(missing, world_size, timeout_s, stacks, standing, still_s=still_s if still else None)
+        raise RankTimeout(missing, world_size, timeout_s, stacks, standing, still_s=still)
     return [results[rank] for rank in sorted(results)]
+
+
+class _Stuck:
+    """Whether all ranks that have not come back are in collectives or messages, and none has moved for ``stuck_s``."""
+
+    def __init__(self, processes: Collection[int], stuck_s: float) -> None:
+        self._processes, self._stuck_s = processes, stuck_s
+        self._standstill = Standstill(processes, stuck_s)
+        self._answers: dict[int, Whereabouts] | None = None
+        """By rank, where each is; None while nobody is asked."""
+
+    def look(self, pending: Iterable[Connection]) -> None:
+        """To be called every now and then: ask the ranks where they are if they stand still."""
+        if self._answers is None and self._standstill.reached():
+            self._answers = {}
+            for connection in pending:
+                with contextlib.suppress(OSError):  # it has ended, of which the next look tells
+                    connection.send("where")
+
+    def told(self, rank: int, where: Whereabouts) -> None:
+        """A rank has answered."""
+        if self._answers is not None:
+            self._answers[rank] = where
+
+    def holds(self, ranks: Collection[int]) -> bool:
+        """Have all of ``ranks`` answered, and is it so? If one is elsewhere, it is looked anew."""
+        answers = self._answers
+        if answers is None or not ranks or any(rank not in answers for rank in ranks):
+            return False
+        if all((answers[rank].inside or answers[rank].message) is not None for rank in ranks):
+            return True
+        self._answers, self._standstill = None, Standstill(self._processes, self._stuck_s)
+        return False
 
 
 def _ask(pending: dict[Connection, int]) -> dict[int, Whereabouts]:
