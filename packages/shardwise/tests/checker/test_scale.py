@@ -190,8 +190,9 @@ def test_numbers_that_are_logged_as_one_keep_each_a_scale_of_its_own(tp_mesh: An
             torch.stack([scores.mean(), scores.sum()])
         with pytest.raises(SpmdTypeError, match="SW113"):  # and has no term of every rank
             torch.stack([scores.sum(), torch.tensor(1.0)])
-        with pytest.raises(SpmdTypeError, match="SW113"):  # a value that all ranks have is no count
-            torch.stack([scores.sum().detach(), typed(torch.randn(()), R)])
+        for equal in (typed(torch.randn(()), R), typed(torch.randn(()), R) / 8):  # what all ranks have is no count
+            with pytest.raises(SpmdTypeError, match="SW113"):
+                torch.stack([scores.sum().detach(), equal])
 
 
 @pytest.mark.parametrize("begun", [lambda: torch.tensor(0.0), lambda: torch.as_tensor(0.0), lambda: torch.zeros(())])

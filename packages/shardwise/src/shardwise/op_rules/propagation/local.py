@@ -247,7 +247,8 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
 
     A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has
     been divided is, where nobody knows the scale of the sum. Numbers to be logged are sent as one, each on a scale of
-    its own: what is divided, or may be any number, counts a rank's own rows; beside a pending average all is averaged.
+    its own: what is divided, or a constant that may be a count, counts a rank's own rows; beside a pending average all is
+    averaged.
     """
     if rule.kind is Kind.CONTROL:
         return False  # branches and loops carry one type
@@ -256,7 +257,9 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
     if all(operands[at].number is not None for at in product):
         return sums == {(own or 0) + 1}
     if rule.op in JOINED and not any(operand.grad for operand in operands):
-        return own is None or own < 0 or own + 1 in sums
+        if own is None:
+            return all(isinstance(operands[at].placement, Weak) for at in product)
+        return own < 0 or own + 1 in sums
     return own is not None and (sums == {own + 1} or (own < 0 and sums == {None}))
 
 
