@@ -246,9 +246,9 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
     """Every rank adds one n-th of a term, in the scale of the pending sum: then the sum has it once.
 
     A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has
-    been divided is, where nobody knows the scale of the sum. Numbers to be logged are sent as one, each on a scale of
-    its own: what is divided, or a constant that may be a count, counts a rank's own rows; beside a pending average all is
-    averaged.
+    been divided is, where nobody knows the scale of the sum.
+    Numbers to be logged are sent as one, each on a scale of its own: what is divided, or a constant that may be a count,
+    counts a rank's own rows; beside a pending average all is averaged.
     """
     if rule.kind is Kind.CONTROL:
         return False  # branches and loops carry one type
