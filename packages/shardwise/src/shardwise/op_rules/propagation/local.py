@@ -247,7 +247,7 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
 
     A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has
     been divided is, where nobody knows the scale of the sum.
-    Numbers to be logged are sent as one, each on a scale of its own: what is divided, or a constant that may be a count,
+    Numbers to be logged are sent as one, each on a scale of its own: what is divided, or a constant that may be one,
     counts a rank's own rows; beside a pending average all is averaged.
     """
     if rule.kind is Kind.CONTROL:
