@@ -119,8 +119,10 @@ class CheckSession(Session):
 
     def scope(self, mesh: CurrentMesh | None) -> Scope:
         """How far global typing reaches, if the session is in global mode."""
-        partials = self.partials != "explicit"
-        return Scope(partials=partials) if mesh is None else Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes)
+        partials, observed = self.partials != "explicit", self.only_observed
+        if mesh is None:
+            return Scope(partials=partials, observed=observed)
+        return Scope(mesh.local_axes, partials, mapped=mesh.mapped_axes, observed=observed)
 
     def lose(self, what: str, location: SourceLocation | Site | None) -> None:
         super().lose(what, location)

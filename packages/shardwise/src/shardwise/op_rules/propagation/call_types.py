@@ -19,9 +19,9 @@ from shardwise.types.spec import PartitionSpec
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Exponent, Ground, TensorType, constant_type
 
 from ..schema import Each, OpRule
-from ..vocabulary.degrees import JOINED
 from .dim_labels import Call, Shape
 from .local import Given, Refusal, Weak, local_rules
+from .logged import is_message, may_be_summed
 from .operand import Bound, givens_along, sharded_dim
 from .placer import Placer, Scope, result_type
 from .scale import scales_of_results
@@ -208,7 +208,8 @@ class _CallAlongAxes:
             places = (P,)  # the sum over the sharded dim is pending too, and is added to the one that is
             placer.summed.add(axis)
         elif isinstance(places, Refusal):
-            places = self._refused(axis, places, givens, positions)
+            logged = places.code == "SW113" and self._is_message(givens) and may_be_summed(givens)
+            places = (P,) if logged else self._refused(axis, places, givens, positions)
         if placer is None:
             return places
         if axis in placer.scope.mapped:
@@ -224,17 +225,23 @@ class _CallAlongAxes:
         # What a pending sum may not meet takes the same steps as locally; of the others the repairs are global.
         return self._refused(axis, placed, *((givens, positions) if placed.code == "SW113" else ()))
 
+    def _is_message(self, givens: Sequence[Given]) -> bool:
+        """Are numbers joined here that may only be logged?"""
+        found = self.placer is not None and self.placer.scope.observed and is_message(self.rule, givens)
+        self.grad_matters |= found
+        return found
+
     def _scale(
         self, axis: MeshAxis, givens: list[Given], positions: list[int], places: tuple[Placement | Weak, ...]
     ) -> None:
         averaged = self.placer is not None and axis in self.placer.averaged
         exponents = scales_of_results(self.rule, givens, places, averaged, untold=self.placer is None)
         if isinstance(exponents, Refusal):
-            self._refused(axis, exponents, givens, positions)
+            if not self._is_message(givens):
+                self._refused(axis, exponents, givens, positions)
             exponents = (None,)
         if any(exponent != 0 for exponent in exponents):
             self.scales[axis] = exponents
-            self.grad_matters |= self.rule.op in JOINED
 
     def _refused(
         self, axis: MeshAxis | None, refusal: Refusal, givens: Sequence[Given] = (), positions: Sequence[int] = ()

@@ -15,7 +15,6 @@ from typing import Any, Final
 from shardwise.types.placement import MAX, NORM, UNKNOWN, I, P, PerMeshAxisLocalSpmdType, Placement, R, V
 
 from ..schema import Each, Kind, OpRule, Term
-from ..vocabulary.degrees import JOINED
 from ..vocabulary.guards import ROUNDS
 from ..vocabulary.monotone import ABOVE, BELOW, LARGEST, MOVES, NON_DECREASING, PICKS, SMALLEST
 from ..vocabulary.norms import JOINS, NORMS, SQUARES
@@ -247,8 +246,6 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
 
     A term of which nobody knows the scale is no share: without its number it would be added once per rank. One that has
     been divided is, where nobody knows the scale of the sum.
-    Numbers to be logged are sent as one, each on a scale of its own: what is divided, or a constant that may be one,
-    counts a rank's own rows; beside a pending average all is averaged.
     """
     if rule.kind is Kind.CONTROL:
         return False  # branches and loops carry one type
@@ -256,10 +253,6 @@ def is_share(rule: OpRule, operands: Sequence[Given], product: Sequence[int], pa
     sums = {_exponent_of([operands[at] for at in one]) for one in products(rule, operands) if {*one} & {*partial}}
     if all(operands[at].number is not None for at in product):
         return sums == {(own or 0) + 1}
-    if rule.op in JOINED and not any(operand.grad for operand in operands):
-        if own is None:
-            return all(isinstance(operands[at].placement, Weak) for at in product)
-        return own < 0 or own + 1 in sums
     return own is not None and (sums == {own + 1} or (own < 0 and sums == {None}))
 
 

@@ -39,6 +39,7 @@ class Scope:
     ``claimed``     axes along which this call asks for one.
     ``own``         axes along which the call cuts by the number of this rank, with the dim of the result that is its
                     part of the whole; None: it is none.
+    ``observed``    the program writes no types, and does not say what is for its log alone.
     """
 
     local_axes: frozenset[MeshAxis] = frozenset()
@@ -46,6 +47,7 @@ class Scope:
     claimed: frozenset[MeshAxis] = frozenset()
     mapped: frozenset[MeshAxis] = frozenset()
     own: Mapping[MeshAxis, int | None] = field(default_factory=dict)
+    observed: bool = False
 
 
 class Placer:

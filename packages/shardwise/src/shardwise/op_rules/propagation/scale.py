@@ -31,7 +31,7 @@ def scale_rule(
     rule: OpRule, givens: Sequence[Given], result: Placement | Weak, *, untold: bool = False
 ) -> Exponent | Refusal:
     """The result's exponent along the axis; ``result`` is its placement there, ``untold`` as ``scales_of_results``."""
-    if _is_on_scale(rule, givens):
+    if all(given.exponent == 0 or given.exponent is ANY for given in givens):
         return 0
     if rule.op in COMPARED:
         found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
@@ -45,7 +45,7 @@ def scale_rule(
     terms, powers = law_of(rule)
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
     choosing = _choosing(rule, givens, named)
-    if _is_on_scale(rule, [given for at, given in enumerate(givens) if at not in choosing]):
+    if all(at in choosing or given.exponent in (0, ANY) for at, given in enumerate(givens)):
         return 0
     if rule.view:  # bounds by a rank's number say which part is its own; a size of any other may be a number of ranks
         choosing |= {at for at, given in enumerate(givens) if given.placement is V and given.param not in named}
@@ -60,25 +60,8 @@ def scale_rule(
         return None
     sums = _products(terms, powers, givens, result, untold=untold)
     found = _joined(sums)
-    if rule.op not in JOINED:
-        return found
-    if isinstance(found, Refusal):
-        return None if _is_logged(givens) else found
-    return None if any(exponent is None for _, exponent in sums) else found
-
-
-def _is_on_scale(rule: OpRule, givens: Sequence[Given]) -> bool:
-    """Is everything on the scale of one device, and so what is made of it? Not what each rank counts beside a sum."""
-    if not all(given.exponent == 0 or given.exponent is ANY for given in givens):
-        return False
-    counted = rule.op in JOINED and any(given.exponent == 0 and not _is_split(given) for given in givens)
-    return not (counted and _is_logged(givens))
-
-
-def _is_logged(givens: Sequence[Given]) -> bool:
-    """Are these numbers that are summed as one message, each with a scale of its own: a mean loss, hits, a count?"""
-    pending = any(not isinstance(given.placement, Weak) and given.placement.is_partial for given in givens)
-    return pending and not any(given.grad for given in givens)
+    beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
+    return None if beside and not isinstance(found, Refusal) else found
 
 
 def _choosing(rule: OpRule, givens: Sequence[Given], named: Collection[str]) -> set[int]:
@@ -137,7 +120,7 @@ def scales_of_results(
     ``averaged``  the mean was taken over a dim that the axis shards.
     ``untold``    nobody says which dims are sharded, so nobody knows that of a varying operand.
     """
-    if _is_on_scale(rule, givens):
+    if all(given.exponent == 0 or given.exponent is ANY for given in givens):
         first: Exponent | Refusal = 0
     elif rule.each is not None:
         return tuple(0 if given.exponent is ANY else given.exponent for given in givens)
