@@ -4,7 +4,7 @@ Nothing is added up where they are joined, so each has a scale of its own, and t
 Where a program writes no types, that is no mistake of its own:
 
     torch.stack([loss, hits, rows])    P(avg), P, and R/n of a rank's rows: summed, n times the loss, all hits, all rows
-Source: docs/semantics.md section 9, of what joins.
+Source: docs/semantics.md section 11.
 """
 
 from __future__ import annotations
