@@ -471,6 +471,28 @@ def test_each_help_about_the_scale_of_gradients_is_one_edit(loss: str, helps: li
     assert [len(fix.edits) for fix in finding.fixes] == [1] * len(wanted)
 
 
+LOGGED = """\
+    shown = loss.detach().clone()
+    dist.all_reduce(shown)
+    print(shown.item() / mesh['dp'].size())
+"""
+
+
+@pytest.mark.parametrize("summed", ["AVG", "SUM"])
+def test_a_division_of_what_is_logged_is_no_help_for_a_gradient(summed: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    divided = "" if summed == "AVG" else "        p.grad /= mesh['dp'].size()\n"
+    made = SUM.replace("group=dp", f"op=dist.ReduceOp.{summed}, group=dp") + divided
+    path.write_text(f"{START}    loss = model(x).square().sum()\n    loss.backward()\n{made}{LOGGED}{STEP}")
+    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW616")
+    line = len(START.splitlines()) + 4
+    wanted = (
+        f"op=dist.ReduceOp.SUM in line {line}" if summed == "AVG" else f"p.grad /= mesh['dp'].size() in line {line + 1}"
+    )
+    assert finding.help[0].endswith(wanted)
+    assert all("shown" not in one for one in finding.help), finding.help
+
+
 @pytest.mark.parametrize(
     ("code", "call", "guilty"),
     [

@@ -105,3 +105,6 @@ def test_what_a_rank_reads_of_its_own_share(project, lines, verdict, said):
     told = [*codes, *report["coverage"].get("refused_globally", [])]
     assert report["verdict"] == verdict, told
     assert any(said in one for one in told) or not said, told
+    for finding in report["findings"]:  # nothing that is divided for the log has to do with it
+        (told,) = finding["help"]
+        assert told.startswith("(loss * dist.get_world_size(group=dist.group.WORLD)).backward() in line ")

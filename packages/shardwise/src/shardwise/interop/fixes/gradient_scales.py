@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.fix import Argument, Edit, Fix, Remove, Rewrite
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.diagnostics.syntax import location_in, nodes_in
+from shardwise.diagnostics.syntax import last_assigned, location_in, nodes_in
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.tensor_type import Power
 
@@ -30,9 +30,9 @@ def scaled(gradients: Sequence[torch.Tensor | None], axis: MeshAxis, exponent: P
     sums = [hop.location for hop in provenance(known[0], axis) if _is_sum(hop.location)]
     backward = arrival(known[0])
     if exponent > 0:
-        ways = [*_averaged(sums[:1]), *_divided(backward, axis)]
+        ways = [*_averaged(sums[:1]), *_times("/", backward, axis)]
     else:
-        ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward, axis)]
+        ways = [*_summed(sums[:1]), *_undivided(sums[:1], backward, axis)] or [*_times("*", backward, axis)]
     return tuple(Fix(help, (edit,)) for help, edit in ways[:_MOST_OFFERED])
 
 
@@ -56,16 +56,16 @@ def _summed(sums: Sequence[SourceLocation]) -> Iterator[tuple[str, Edit]]:
             yield f"op=dist.ReduceOp.SUM in line {location.line}", Argument(location, "op", "dist.ReduceOp.SUM", 1)
 
 
-def _divided(backward: SourceLocation | None, axis: MeshAxis) -> Iterator[tuple[str, Edit]]:
-    """The loss that backward starts from, divided by the number of ranks."""
+def _times(sign: str, backward: SourceLocation | None, axis: MeshAxis) -> Iterator[tuple[str, Edit]]:
+    """The loss that backward starts from, divided by the number of ranks or multiplied by it."""
     call, group = call_at(backward), group_argument(axis)
     if backward is None or call is None or not isinstance(call.func, ast.Attribute) or group is None:
         return
     if call.func.attr == "backward":
-        divided = f"({{}} / {ranks_of(group)})"
-        loss = divided.replace("{}", text_of(backward, call.func.value))
+        scaled_loss = f"({{}} {sign} {ranks_of(group)})"
+        loss = scaled_loss.replace("{}", text_of(backward, call.func.value))
         help = f"{loss}.backward() in line {backward.line}"
-        yield help, Rewrite(location_in(backward, call.func.value), divided)
+        yield help, Rewrite(location_in(backward, call.func.value), scaled_loss)
 
 
 def _undivided(
@@ -75,10 +75,12 @@ def _undivided(
 
     One by the number of all ranks stays a division by those of the other axes.
     """
-    places = [location for location in (*sums, backward) if location is not None]
+    near = [(location, _beside(location)) for location in sums]
+    if backward is not None:
+        near.append((backward, _before(backward)))
     seen: set[tuple[str, int, int]] = set()
-    for place in places:
-        for node in _near(place):
+    for place, nodes in near:
+        for node in nodes:
             key = (place.file, node.lineno, node.col_offset)
             if key in seen:
                 continue
@@ -91,6 +93,39 @@ def _undivided(
 def _near(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
     nodes = [one for one in nodes_in(place.file) if isinstance(one, ast.BinOp | ast.Call | ast.AugAssign)]
     return sorted(nodes, key=lambda node: abs(node.lineno - place.line))
+
+
+def _beside(place: SourceLocation) -> list[ast.expr | ast.AugAssign]:
+    """What may be a division of gradients, or of what the call at ``place`` sums."""
+    call = call_at(place)
+    summed = set() if call is None else {name for one in call.args for name in _names(one)}
+    return [one for one in _near(place) if "grad" in text_of(place, one) or not summed.isdisjoint(_names(one))]
+
+
+def _names(expression: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+
+
+def _before(backward: SourceLocation) -> list[ast.expr | ast.AugAssign]:
+    """What may be a division of the loss or of a gradient, what the loss is made of first: below ``backward`` other
+    numbers are rather for the log.
+    """
+    call = call_at(backward)
+    made = set() if call is None else {id(node) for one in _made_of(backward, call.func) for node in ast.walk(one)}
+    nodes = _near(backward)
+    found = [one for one in nodes if one.lineno <= backward.line or "grad" in text_of(backward, one)]
+    return sorted(found, key=lambda node: id(node) not in made)
+
+
+def _made_of(place: SourceLocation, expression: ast.expr) -> list[ast.expr]:
+    """``expression``, and what is assigned above ``place`` to the variables in it, and in what these are made of."""
+    found, names = [expression], set[str]()
+    for one in found:
+        for name in sorted(_names(one) - names):
+            names.add(name)
+            value = last_assigned(place, name)
+            found += [value] if value is not None else []
+    return found
 
 
 def _without_division(place: SourceLocation, node: ast.expr | ast.AugAssign, axis: MeshAxis) -> tuple[str, Edit] | None:
