@@ -221,12 +221,6 @@ class Recorder:
         self.entries.append(record)
         return record
 
-    @property
-    def latest(self) -> torch.Tensor | None:
-        """The value of the record that was added last."""
-        last = self.entries[-1] if self.entries else None
-        return last.value if isinstance(last, Record) else None
-
     def drawn(
         self, location: SourceLocation | None, op: str, state: bytes, shape: tuple[int, ...], seeded: bool
     ) -> Draw:

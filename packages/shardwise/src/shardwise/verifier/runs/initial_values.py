@@ -45,7 +45,11 @@ class Start:
 
     def is_changed(self) -> bool:
         """Is its value another one than at first?"""
-        now, before = local_tensor(self.tensor), self.record.value
+        return self.differs_from(self.record.value)
+
+    def differs_from(self, before: torch.Tensor | None) -> bool:
+        """Is its value known, and not ``before``?"""
+        now = local_tensor(self.tensor)
         return before is not None and has_values(now) and not torch.equal(before, now.detach().cpu())
 
 
@@ -93,9 +97,11 @@ class InitialValues:
         # What has a path that another tensor had before is that parameter as FSDP has gathered it.
         found = {path: parameter for path, parameter in module.named_parameters() if path not in held}
         held.update(found)
+        if not found:
+            return {}
         self._keep_away(module)
         new = {id(one) for one in found.values() if one not in self and has_values(local_tensor(one))}
-        known = self._names.parameters() if found else {}
+        known = self._names.parameters()
         for name, parameter in known.items():
             self.named(parameter, name)
         return {name: one for name, one in known.items() if id(one) in new}
@@ -137,10 +143,9 @@ class InitialValues:
         known = self.of(leaf)
         if known is None:
             return
-        now = local_tensor(leaf)
         with no_torch_function():
-            if known.latest is not None and has_values(now) and not torch.equal(known.latest, now.detach().cpu()):
-                known.latest = self._recorder.add("updated", known.name, now, known.type, None).value
+            if known.differs_from(known.latest):
+                known.latest = self._recorder.add("updated", known.name, local_tensor(leaf), known.type, None).value
 
     def follow(self, before: torch.Tensor, after: torch.Tensor) -> None:
         """``after`` has taken the place of ``before``, which was a parameter."""
