@@ -79,6 +79,7 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "says_types": False,
         "refused_globally": [],
         "own_elements": [],
+        "own_reductions": [],
     }
 
 
@@ -323,6 +324,7 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "says_types": False,
         "refused_globally": [],
         "own_elements": [],
+        "own_reductions": [],
     }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 

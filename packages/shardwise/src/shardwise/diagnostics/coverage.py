@@ -59,6 +59,7 @@ class Coverage:
     ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.
     ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
     ``own_elements``  what is computed of single elements of shards, of which global types say nothing, a sentence each.
+    ``own_reductions``  losses that are no mean of a rank's samples, on a scale that no type knows, a sentence each.
     """
 
     typed_parameters: int = 0
@@ -72,6 +73,7 @@ class Coverage:
     says_types: bool = False
     refused_globally: tuple[str, ...] = ()
     own_elements: tuple[str, ...] = ()
+    own_reductions: tuple[str, ...] = ()
 
     @property
     def untyped(self) -> str:
@@ -100,6 +102,7 @@ class Coverage:
             gradients = ", and of ".join(f"{count} over {' and '.join(axes)}" for count, axes in over.items())
             yield f"what steps take: nothing is known of the gradients of {gradients}"
         yield from self.unjudged_losses
+        yield from self.own_reductions
         same = [one for one in self.own_data if one.alike]
         if same:
             args = " and ".join(dict.fromkeys(one.what for one in same))
@@ -149,6 +152,7 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         unjudged_losses=tuple(dict.fromkeys(said for each in coverages.values() for said in each.unjudged_losses)),
         says_types=any(each.says_types for each in coverages.values()),
         own_elements=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_elements)),
+        own_reductions=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_reductions)),
     )
 
 

@@ -224,7 +224,7 @@ def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
     ]
 
 
-_SENTENCES = ("unjudged_axes", "unjudged_losses", "refused_globally", "own_elements")
+_SENTENCES = ("unjudged_axes", "unjudged_losses", "refused_globally", "own_elements", "own_reductions")
 
 
 def _result(data: Mapping[str, Any]) -> RunResult:

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin
+from shardwise.interop.autograd.own_reductions import own_reduction
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.losses import added_up, invariant_instead, on_one_rank
 from shardwise.interop.tensors.own_references import by_tensor
@@ -23,14 +25,16 @@ from shardwise.interop.torch_compat import is_transformed, no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import UNKNOWN, Placement, R, V
-from shardwise.types.tensor_type import Exponent, Ground
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from ..diagnosis.loss_findings import replicated_loss, seed_not_dual, untyped_loss, varying_loss
 from ..state.session import CheckSession
 from .autograd_graph import leaves_of, sums_behind
 from .gradient_types import NOWHERE, dual, is_gradient_of, root_scale
+from .sharded_gradients import divides_in_its_own_way
 
 _OF_GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
+_UNDEALT = "no type says along which dim the ranks share its samples out"
 _losses: Any = by_tensor()
 """Roots of which backward has started with a gradient of 1."""
 
@@ -125,6 +129,29 @@ def _take_losses(session: CheckSession, roots: Sequence[object]) -> None:
     reached = {axis for leaf in leaves_of(losses) for axis in type_of(leaf).axes}
     for loss in losses:
         session.untyped.take_loss(loss, reached | session.averaged)
+        if session.only_observed:
+            _note_own_reduction(session, loss)
+
+
+def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
+    """A wrapper averages over ranks what each derives of its own loss. That is derived of the loss of one device where
+    losses are means of as many samples; where ``loss`` is none, its scale has to be known.
+    """
+    type = type_of(loss)
+    open = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
+    said = own_reduction(loss) if open and not divides_in_its_own_way() else None
+    if said is not None:
+        place = in_brackets(user_location())
+        session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None
+
+
+def _has_scale(session: CheckSession, type: TensorType, axis: MeshAxis) -> bool:
+    """Is the loss known to be equal over ``axis``, or with global types a sum over it of a scale?"""
+    if any(type.get(one).is_unknown for one in type.axes) or all(axis.isorthogonal(one) for one in type.axes):
+        return False
+    over = [one for one in type.axes if not axis.isorthogonal(one)]
+    known = not session.local and all(type.exponent(one) is not None for one in over)
+    return known or not any(type.is_varying(one) for one in over)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object], op: str) -> None:

@@ -121,6 +121,11 @@ def divided_by(parameters: Iterable[object], factor: float) -> None:
             setattr(fsdp_param, DIVIDES, factor)
 
 
+def divides_in_its_own_way() -> bool:
+    """Has the program told FSDP how to divide gradients, so that their sum need not be an average over the ranks?"""
+    return any(getattr(fsdp_param, DIVIDES, None) is not None for fsdp_param in list(_known))
+
+
 def _scattered(
     declared: TensorType, mesh: DeviceMesh, root: Mapping[MeshAxis, Exponent], factor: float | None
 ) -> TensorType:

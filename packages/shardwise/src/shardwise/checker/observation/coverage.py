@@ -53,6 +53,7 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
             unjudged_losses=tuple(untyped.losses),
             says_types=session.says_types,
             own_elements=tuple(session.own_elements),
+            own_reductions=tuple(session.own_reductions),
         )
         tell(coverage)
 

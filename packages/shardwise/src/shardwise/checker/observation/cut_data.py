@@ -3,7 +3,8 @@
 x, y = data[rank::world], target.chunk(world)[rank]    with a wrapper that averages gradients over these ranks
 
 Nobody has typed ``data``, and whatever it is, the cut differs from rank to rank as the rank's number does. So it is V
-over that axis; with global types S(i), where the cuts are the parts of dim i in the order of the ranks (``own_parts``).
+over that axis; with global types S(i), where the cuts are the parts of dim i (``own_parts``), in whatever order: no
+more is said of the batches of a sampler.
 Parameters are cut like that too, over ranks that share one model, so it is said over the ranks of an average alone.
 """
 
@@ -43,7 +44,7 @@ def _type_cut(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, 
     x: object = args[0] if args else kwargs.get("input", kwargs.get("self"))
     if not isinstance(x, torch.Tensor) or type_of(x) is not UNTYPED or not (is_data(x) and is_data(cut)):
         return
-    dims = {axis: dim for axis, dim in own_parts(op, args, kwargs).items() if session.averages(axis)}
+    dims = {axis: dim for axis, dim in own_parts(op, args, kwargs, of_data=True).items() if session.averages(axis)}
     if dims and (session.local or None not in dims.values()):
         by_dim = [tuple(axis for axis, dim in dims.items() if dim == at) or None for at in range(cut.ndim)]
         spec = None if session.local else PartitionSpec(*by_dim)

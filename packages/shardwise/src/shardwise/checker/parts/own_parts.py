@@ -9,7 +9,9 @@ Source: docs/semantics.md section 10.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +37,11 @@ PARTING = frozenset(
 _DIMS = {"hsplit": 1, "vsplit": 0, "dsplit": 2}
 
 
-def own_parts(op: Op, args: Arguments, kwargs: Keywords) -> dict[MeshAxis, int | None]:
-    """By axis along which a slice by a rank's number varies: the dim of the result whose part it is, or None."""
+def own_parts(op: Op, args: Arguments, kwargs: Keywords, *, of_data: bool = False) -> dict[MeshAxis, int | None]:
+    """By axis along which a slice by a rank's number varies: the dim of the result whose part it is, or None.
+
+    ``of_data``  samples have no order: ``x[rank::world]`` is this rank's part of them as well.
+    """
     given = dict(op.arguments(args, kwargs))
     x = given.get("input")
     if not isinstance(x, torch.Tensor):
@@ -53,7 +58,7 @@ def own_parts(op: Op, args: Arguments, kwargs: Keywords) -> dict[MeshAxis, int |
         cuts = []
     found: dict[MeshAxis, int | None] = dict.fromkeys(_varying(given.values()))
     for dim, bounds, size in cuts:
-        axes = part_axes(*bounds, size=size)
+        axes = part_axes(*bounds, size=size) or (of_data and _dealt_axes(*bounds, size=size)) or ()
         found |= dict.fromkeys(axes, dim if all(found.get(axis, dim) is None for axis in axes) else None)
     return found
 
@@ -76,12 +81,25 @@ def part_axes(start: object, stop: object, step: Any = 1, *, size: int | None = 
     if size is not None and (length * parts != size or step != 1):
         return ()
     for rank, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
-        place = 0
-        for axis in axes:
-            place = place * axis.size() + axis.layout.place(rank)
+        place = _place(rank, axes)
         if first != place * length or last != first + length or length % step:
             return ()
     return axes
+
+
+def _dealt_axes(start: object, stop: object, step: object, *, size: int) -> tuple[MeshAxis, ...]:
+    """The axes of whose ranks each has every n-th of ``size`` positions, as cards are dealt; empty if none are so."""
+    firsts, axes = _by_rank(start), tuple(_varying([start]))
+    parts = math.prod(axis.size() for axis in axes)
+    if firsts is None or not axes or plain(step) != parts or plain(stop) != size or size % parts:
+        return ()
+    dealt = all(first == _place(rank, axes) for rank, first in enumerate(firsts))
+    return axes if dealt else ()
+
+
+def _place(rank: int, axes: Sequence[MeshAxis]) -> int:
+    """The number of ``rank`` among those along ``axes``, the first of them the major one."""
+    return functools.reduce(lambda place, axis: place * axis.size() + axis.layout.place(rank), axes, 0)
 
 
 def shifted_positions(values: Sequence[object]) -> dict[MeshAxis, int | None] | None:

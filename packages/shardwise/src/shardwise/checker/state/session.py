@@ -60,6 +60,7 @@ class CheckSession(Session):
     ``untyped``     the values that rest on parameters or exchanges without a type, if that is asked for; see
                     ``untyped_sources``.
     ``own_elements``  what is done with single elements of shards, a sentence each; see ``own_elements``.
+    ``own_reductions``  losses that are no mean of a rank's samples, a sentence each; see ``loss``.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class CheckSession(Session):
         self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
         self.untyped: Any = None
         self.own_elements: dict[str, None] = {}
+        self.own_reductions: dict[str, None] = {}
 
     @property
     def only_observed(self) -> bool:

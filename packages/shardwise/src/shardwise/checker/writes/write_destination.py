@@ -33,7 +33,7 @@ from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import reinterpret
 from shardwise.types.placement import UNKNOWN, Placement, R
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..diagnosis.memory_findings import anew, retyped_in_place
 from ..parts.passed_pieces import stands_unless_sent
@@ -75,6 +75,8 @@ def settle(
                 continue
             result = on_axes_of(before, result)
             after, conflicts = merge(before, result, tensor, op)
+            if session.only_observed and result is UNTYPED and after is UNKNOWN_TYPE:
+                after = UNTYPED  # data that a program has put together, as rows into a tensor of padding, are data
             for axis in conflicts:
                 count = 0 if session.collector is None else session.collector.count
                 _refuse(session, op, tensor, before, result, axis, operands)
@@ -138,8 +140,8 @@ def write(
 ) -> None:
     """Give the destination's tensors their types, after ``op`` has run on them and ``operands``."""
     for tensor, type in settled:
-        if type is UNKNOWN_TYPE:
-            forget_memory(tensor)
+        if type is UNKNOWN_TYPE or (type is UNTYPED and type_of(tensor).ground.is_constant):
+            forget_memory(tensor, type)
             continue
         tag = tag_of(tensor)
         pieced = gathers_gradients(tensor, origin)

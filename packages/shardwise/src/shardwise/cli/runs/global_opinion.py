@@ -32,12 +32,12 @@ SAID = "found in a second run, with global types (--global): they know which dim
 
 def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
     """Whether a clean ``result`` rests on local types alone, though more is known of the data."""
-    coverage = result.coverage
+    coverage = replace(result.coverage, own_reductions=())  # that is what it is asked for
     return (
         options.local
         and options.observe
         and options.launched is None
-        and result.exit_code is ExitCode.CLEAN
+        and replace(result, coverage=coverage).exit_code is ExitCode.CLEAN
         and bool(coverage.own_data)
         and all(one.said for one in coverage.own_data)
         and not coverage.says_types
@@ -54,7 +54,11 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     errors = [one for one in second.errors if one.code != READS or one.location not in said]
     root = absolute_root(None)
     refused = [] if of_scale else [*(_sentence(one, root) for one in errors), *_resting_on_numbers(second, root)]
-    coverage = replace(result.coverage, refused_globally=tuple(dict.fromkeys(refused)))
+    coverage = replace(
+        result.coverage,
+        refused_globally=tuple(dict.fromkeys(refused)),
+        own_reductions=second.coverage.own_reductions,
+    )
     known = {(one.what, one.location) for one in result.lost}
     lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
     return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)

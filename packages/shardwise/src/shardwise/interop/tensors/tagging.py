@@ -50,6 +50,8 @@ Provenance = Origin | tuple[Origin | None, ...] | None
 
 _WRITTEN = {Ground.EMPTY: 0, Ground.ZERO: 1, Ground.UNIFORM: 2, Ground.CONSTANT: 3, Ground.ABSENT: 4}
 """What memory may hold, from the least to the most; a write through a view can only add to it."""
+_FORGOTTEN = 0
+"""The number of no write: nobody can tell any more what the memory holds."""
 
 
 class Writes:
@@ -60,7 +62,7 @@ class Writes:
     ``count``    of writes.
     ``retyped``  local types.
     ``rescaled`` exponents of the scale, by axis.
-    ``ground``   what the memory holds now, if that is more than zeros or constants; unknown: nobody can tell any more.
+    ``ground``   what the memory holds now, if that is more than zeros or constants.
     ``pieces``   the types of its elements, where they differ or once did; then nothing else here counts.
     ``origins``  where what is ``retyped`` came from.
     """
@@ -115,8 +117,8 @@ class Tag:
             return self.type
         if writes.pieces is not None:
             return self.of_pieces(writes.pieces.pieces)
-        if writes.ground is not None and writes.ground[1] is Ground.UNKNOWN:
-            return UNKNOWN_TYPE
+        if writes.ground is not None and writes.ground[0] == _FORGOTTEN:
+            return UNKNOWN_TYPE if writes.ground[1] is Ground.UNKNOWN else UNTYPED
         if writes.count > self.since:
             self._follow(writes)
         return self.type
@@ -266,15 +268,14 @@ def set_type(x: object, type: TensorType, origin: Provenance = None, *, whole: b
     set_tag(x, tag.of_type(type, origin))
 
 
-def forget_memory(x: object) -> None:
-    """Nothing is known any more of the memory of ``x``; of its elements alone, if it is known piece by piece."""
-    tag = tag_of(x)
-    if tag is None or tag.cell is None:
-        set_tag(x, Tag(UNKNOWN_TYPE))
+def forget_memory(x: object, type: TensorType = UNKNOWN_TYPE) -> None:
+    """Nothing is known any more of the memory of ``x``, or it is untyped data; of its elements, if it is in pieces."""
+    if (tag := tag_of(x)) is None or tag.cell is None:
+        set_tag(x, Tag(type))
     elif tag.pieces is None:
-        tag.cell.written().ground = 0, Ground.UNKNOWN
+        tag.cell.written().ground = _FORGOTTEN, type.ground
     else:
-        set_part(x, UNKNOWN_TYPE, tag.origin)
+        set_part(x, type, tag.origin)
 
 
 def remember_memory(x: Any) -> None:
@@ -289,7 +290,7 @@ def forget_storage(storage: object) -> bool:
     cell: Cell | None = getattr(storage, _CELL, None)
     if cell is not None:
         writes = cell.written()
-        writes.ground, writes.pieces = (0, Ground.UNKNOWN), None
+        writes.ground, writes.pieces = (_FORGOTTEN, Ground.UNKNOWN), None
     return cell is not None
 
 

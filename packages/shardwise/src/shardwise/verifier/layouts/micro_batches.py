@@ -15,9 +15,9 @@ import torch
 
 from shardwise.interop.running.recording import Draw, Key, Record
 
+from .samples import same_samples
+
 Entries = Mapping[Key, Record | Draw]
-LARGEST = 1 << 20
-"""Elements of a step beyond which samples are not sorted out."""
 _CLOSE = 1e-4
 
 
@@ -85,7 +85,7 @@ def _agree(key: Key, runs: Sequence[Sequence[torch.Tensor]], regrouped: bool) ->
         return False
     if key.kind == "input":
         is_number = all(not value.ndim for values in (*held, alone) for value in values)
-        return (_same_numbers if is_number else _same_samples)(held, alone)
+        return (_same_numbers if is_number else same_samples)(held, alone)
     return regrouped and _same_mean(held, alone)
 
 
@@ -96,7 +96,7 @@ def _are_mispaired(runs: Sequence[Sequence[Sequence[torch.Tensor]]]) -> bool:
         return False
     *ranks, alone = [[pair for pair in of_run if pair is not None] for of_run in pairs]
     held = [values for values in ranks if values]
-    return bool(held and alone) and not _same_samples(held, alone)
+    return bool(held and alone) and not same_samples(held, alone)
 
 
 def _without_rehearsal(inputs: Sequence[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
@@ -107,21 +107,6 @@ def _without_rehearsal(inputs: Sequence[list[torch.Tensor]]) -> list[list[torch.
 def _steps(run: Entries, taken: Sequence[int]) -> dict[Key, int]:
     """How many optimizer steps have been taken before each record."""
     return {key: bisect.bisect_right(taken, at) for at, key in enumerate(run)}
-
-
-def _same_samples(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
-    """Are the rows of all ranks those of the one, in whatever order? Ranks that hold the same are replicas."""
-    tensors = [tensor for values in (*ranks, alone) for tensor in values]
-    if any(not tensor.ndim or tensor.shape[1:] != tensors[0].shape[1:] for tensor in tensors):
-        return False
-    if sum(tensor.numel() for tensor in tensors) > LARGEST:
-        return False
-    distinct: list[torch.Tensor] = []
-    for values in ranks:
-        held = torch.cat(list(values))
-        if not any(torch.equal(held, other) for other in distinct):
-            distinct.append(held)
-    return _rows(torch.cat(distinct)) == _rows(torch.cat(list(alone)))
 
 
 def _same_numbers(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
@@ -142,11 +127,6 @@ def _beside(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
     if not one.ndim or not other.ndim or len(one) != len(other):
         return None
     return torch.cat([one.double().view(len(one), -1), other.double().view(len(other), -1)], 1)
-
-
-def _rows(x: torch.Tensor) -> list[list[float]]:
-    rows: list[list[float]] = x.flatten(1).tolist() if x.ndim > 1 else x[:, None].tolist()
-    return sorted(rows)
 
 
 def _same_mean(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:

@@ -32,7 +32,7 @@ from .listed_samples import ListedSamples
 from .local_training import copies_apart, trained_apart
 from .micro_batches import MicroBatches
 from .observed_parameters import OF_PARAMETERS, ObservedParameters
-from .padded_inputs import lengthened
+from .padded_inputs import are_padded
 from .shared_data import overlapping_pieces, repeated_piece
 
 KINDS = (*OF_PARAMETERS, "loss", "input", "module", "evaluation", "read", "clip")
@@ -192,16 +192,16 @@ class ObservedComparison:
             return self._of_clipping(key, first, pieces, there)
         if self._lies(key, pieces, there):
             return "equal"
+        if key.kind == "input" and (
+            counted_anew(pieces, axes, expected) or self._is_padded(key, pieces, there) or self._listed.explain(key)
+        ):
+            return "equal"
         if key.kind in ("input", "loss") and self._micro_batches.explain(key):
             return self._mispaired(key, first, pieces) or "equal"
         if key.kind == "loss" and there.key.location != key.location:
             return NotCompared(key, first.claim, "on one rank it arises at another line, and is another one")
         if key.kind == "loss" and self._micro_batches.regrouped:
             return NotCompared(key, first.claim, "its micro-batch holds other samples than that of one rank")
-        if key.kind == "input" and (
-            counted_anew(pieces, axes, expected) or self._is_padded(key, pieces, there) or self._listed.explain(key)
-        ):
-            return "equal"
         if key.kind == "input":
             self._unexplained_inputs.add((_module_of(key), key.nth))
             reason = "no layout explains the ranks' inputs"
@@ -284,7 +284,7 @@ class ObservedComparison:
     def _is_padded(self, key: Key, pieces: Mapping[int, torch.Tensor], there: Record) -> bool:
         """Are the pieces, once they are as long, in some layout what one rank has?"""
         assert there.value is not None, "what is compared has a value"
-        found = any(self._lies(key, longer, there) for longer in lengthened(pieces, there.value))
+        found = are_padded(pieces, there.value, lambda longer: self._lies(key, longer, there))
         self._padded |= found
         return found
 

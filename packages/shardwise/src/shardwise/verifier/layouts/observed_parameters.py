@@ -16,6 +16,7 @@ from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
 from shardwise.oracle.observed_layout import Along, ObservedLayout, Way
 from shardwise.oracle.reassemble import Grid, Unreadable
+from shardwise.types.tensor_type import TensorType
 
 from ..distance.difference import difference, rms_of
 from ..distance.numbers import Against, NotCompared, ValueDisagreement
@@ -24,6 +25,7 @@ from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .held_parts import put_together, with_those_alike
 from .local_training import AVERAGED, averaged_steps
+from .shared_data import repeated_piece
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
@@ -131,7 +133,7 @@ class ObservedParameters:
         layouts = [*group.layouts, *(_owing(group.layouts) if key.kind == "left" else ())]
         worst: ValueDisagreement | None = None
         for layout in layouts:
-            verdict = self._under(key, first, pieces, layout, there)
+            verdict = self._under(key, first, pieces, _as_claimed(layout, first.type), there)
             if verdict is None:
                 return "equal"
             worst = worst or verdict
@@ -190,8 +192,8 @@ class ObservedParameters:
     ) -> Verdict:
         """Where the run on one rank says nothing: what was equal at first must stay equal."""
         checked = False
-        if not groups and key.kind in ("gradient", "left"):
-            wrong = self._same_gradient(key, first, pieces)
+        if not groups:
+            wrong = self._same_gradient(key, first, pieces) or self._same_piece(key, first, pieces)
             if wrong is not None:
                 return wrong
         if groups:
@@ -227,6 +229,8 @@ class ObservedParameters:
 
     def _same_gradient(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Replicas that did not start from the same values: their gradients are equal, and they are not."""
+        if key.kind not in ("gradient", "left"):
+            return None
         base = min(pieces)
         start = self._starts(key.name)
         for rank, gradient in pieces.items():
@@ -239,6 +243,16 @@ class ObservedParameters:
                 at = found.index
                 return ValueDisagreement(key, first.claim, Against.RANKS, rank, (base, rank), at, at, found, said)
         return None
+
+    def _same_piece(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
+        """Pieces of a parameter that all began as the same one, as where a wrapper has sent that of the first rank to
+        all, or where all ranks draw theirs from the same seed.
+        """
+        there = self._alone.get(self.key_alone(key))
+        if key.kind != "parameter" or not isinstance(there, Record) or there.value is None or len(pieces) < 2:
+            return None
+        wrong = repeated_piece(key, first, pieces, there.value)
+        return None if wrong is None else replace(wrong, hint=_OF_ONE_PIECE)
 
     def _starts(self, name: str) -> dict[int, torch.Tensor]:
         """The initial values of a parameter, by rank."""
@@ -281,6 +295,10 @@ _OWED = {
     Way.SUM: "is not summed over {over}: those of the ranks, added up, are that of one rank",
     Way.MEAN: "is not averaged over {over}: the mean of those of the ranks is that of one rank",
 }
+_OF_ONE_PIECE = (
+    "cut each rank's piece from weights that are drawn in full from one seed, and let no wrapper or broadcast go over "
+    "ranks whose pieces differ"
+)
 _TO_DO = {
     Way.SUM: "all_reduce it over {over} after backward, before the step",
     Way.MEAN: "wrap the model in DistributedDataParallel over {over} and call the wrapper, or all_reduce the gradient "
@@ -291,6 +309,14 @@ _SYNCHRONISED = (
     "require_backward_grad_sync, or set_requires_gradient_sync(True)), in a forward of the wrapper and not of the "
     "module inside, and with the parameter's module in it"
 )
+
+
+def _as_claimed(layout: ObservedLayout, said: TensorType) -> ObservedLayout:
+    """``layout`` of the parameter, but where the tensor says of itself that it is whole: a DTensor's gradient may be
+    replicated where the parameter is cut, as that of an embedding whose rows are.
+    """
+    steps = (Along(step.axis, Way.EQUAL) if said.is_equal(step.axis) else step for step in layout.steps)
+    return replace(layout, steps=tuple(steps))
 
 
 def _owing(layouts: Sequence[ObservedLayout]) -> list[ObservedLayout]:

@@ -7,12 +7,26 @@ two ranks  [[5, 1, 2], [3, 4, 0]] and [[6, 0], [7, 8]], which with one more colu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
+from .samples import padded_samples
+
 _MOST = 4
 """How many of the values that end a dim are tried as what it is filled with, the most frequent first."""
+
+
+def are_padded(
+    pieces: Mapping[int, torch.Tensor], whole: torch.Tensor, lies: Callable[[Mapping[int, torch.Tensor]], bool]
+) -> bool:
+    """Are the pieces, by rank, what one rank has, once they are as long, or but for what was cut off of a last column?
+
+    ``lies``  says whether pieces as long as ``whole`` are it in some layout.
+    """
+    if any(lies(longer) for longer in lengthened(pieces, whole)):
+        return True
+    return padded_samples([[piece] for piece in pieces.values()], [whole])
 
 
 def lengthened(pieces: Mapping[int, torch.Tensor], whole: torch.Tensor) -> Iterator[dict[int, torch.Tensor]]:

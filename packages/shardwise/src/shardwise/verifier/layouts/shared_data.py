@@ -17,7 +17,7 @@ from ..distance.numbers import Against, ValueDisagreement
 def repeated_piece(
     key: Key, first: Record, pieces: Mapping[int, torch.Tensor], whole: torch.Tensor
 ) -> ValueDisagreement | None:
-    """Data that is shared out so that some ranks have the same piece, and another piece nobody has."""
+    """Data, or a parameter, that is shared out so that some ranks have the same piece, and another piece nobody has."""
     for _, parts, held in _shared_out(pieces, whole):
         lost = sorted(set(range(len(parts))) - set(held.values()))
         twice = next((rank for rank in held if held[rank] in [held[other] for other in range(rank)]), None)

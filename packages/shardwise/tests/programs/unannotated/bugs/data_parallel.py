@@ -1,7 +1,7 @@
 # ruff: noqa: E501  the texts are as long as the lines that they replace
 """Replicas whose gradients are averaged, by DDP or by hand: samplers, buckets, hooks, counts and evaluation."""
 
-from .bug import GRADIENT, TRAINED, Bug
+from .bug import CLIP, GRADIENT, TRAINED, Bug
 
 BUGS = [
     Bug("ddp_dtensor_tp", "forward goes past DDP", "mse_loss(model(x)", "mse_loss(model.module(x)", GRADIENT),
@@ -339,4 +339,39 @@ BUGS = [
     Bug("swapped_rows", "gradients are the own ones", "            dist.all_reduce(p.grad)\n", "", GRADIENT),
     Bug("dropout_by_rank", "forward goes past DDP", "(model(x)", "(model.module(x)", GRADIENT),
     Bug("dropout_by_rank", "a sum that is averaged", "y.flatten())", 'y.flatten(), reduction="sum") / 48', GRADIENT),
+    Bug(
+        "tokens_of_all",
+        "each rank counts its own tokens",
+        "        dist.all_reduce(buf)\n",
+        "",
+        GRADIENT,
+    ),
+    Bug(
+        "tokens_of_all",
+        "the wrapper's average is not made up for",
+        "dist.get_world_size() / sample_size",
+        "1 / sample_size",
+        GRADIENT,
+    ),
+    Bug(
+        "tokens_of_all",
+        "gradients are clipped before they have their scale",
+        "        self.multiply_grads(dist.get_world_size() / sample_size)\n        norm = nn.utils.clip_grad_norm_(self.raw.parameters(), self.clip_norm)",
+        "        norm = nn.utils.clip_grad_norm_(self.raw.parameters(), self.clip_norm)\n        self.multiply_grads(dist.get_world_size() / sample_size)",
+        CLIP,
+    ),
+    Bug(
+        "tokens_of_all",
+        "no micro-batch is synchronised",
+        "self.maybe_no_sync(i == len(samples) - 1)",
+        "self.maybe_no_sync(False)",
+        GRADIENT,
+    ),
+    Bug(
+        "tokens_of_all",
+        "every rank trains on the rows of the first",
+        "collate(m[rank::world])",
+        "collate(m[::world])",
+        "input 0 of ",
+    ),
 ]

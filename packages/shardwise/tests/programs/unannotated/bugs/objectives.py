@@ -342,4 +342,25 @@ BUGS = [
         "items, 0, None",
         "data used here|input ",
     ),
+    Bug(
+        "grad_cache",
+        "the wrapper's average is not made up for",
+        "q_ids, q_cache * world)",
+        "q_ids, q_cache)",
+        GRADIENT,
+    ),
+    Bug(
+        "grad_cache",
+        "no chunk is synchronised",
+        "            if i < len(parts) - 1:",
+        "            if True:",
+        GRADIENT,
+    ),
+    Bug(
+        "grad_cache",
+        "each rank contrasts its own pairs",
+        "self.gather(q) @ self.gather(d).T",
+        "q @ d.T",
+        GRADIENT,
+    ),
 ]

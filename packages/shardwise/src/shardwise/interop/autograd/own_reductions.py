@@ -1,0 +1,131 @@
+"""How does a rank reduce its own samples to its loss? The graph of a loss tells whether it is their mean.
+
+cross_entropy(logits, targets)                    a mean of as many as there are: nothing is to be said
+losses.sum() / len(x), kl_div(.., "batchmean")    so it is: the divisor is the first size of what is summed
+losses.sum(), mse_loss(.., reduction="sum")       a sum
+(losses * mask).sum() / mask.sum()                a sum, by what this rank has of its own
+cross_entropy(logits, targets) with ignored ones  a mean of those that this rank has
+loss + 0.01 * weight.pow(2).sum()                 the sum is of parameters, which are no samples
+
+The mean over ranks of their means is the mean of all samples where each has as many. Of anything else it is that only
+if the program makes up for it, and somebody has to know how.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.autograd.graph import Node
+
+from ..running.recording import has_values
+from ..torch_compat import no_modes, saved_by
+
+SUM = "a sum over what the rank has"
+PARTIAL_MEAN = "a mean over those targets that the rank does not ignore, or by weights of its own"
+
+_SUMS = frozenset({"SumBackward0", "SumBackward1", "DotBackward0"})
+_THROUGH = frozenset(
+    f"{name}Backward0"
+    for name in ("Add", "Sub", "Neg", "ToCopy", "Squeeze", "Unsqueeze", "View", "Reshape", "Clone", "Stack", "Alias")
+)
+"""What gives one number of one or several, or puts several beside each other."""
+_OF_ELEMENTS = frozenset(
+    f"{name}Backward0"
+    for name in ("Pow", "Mul", "Abs", "Neg", "Add", "Sub", "View", "Reshape", "T", "Transpose", "Clone", "ToCopy")
+)
+"""What is made of parameters' elements, as the terms of a penalty are, and not by a model of data."""
+_MEAN, _SUM = 1, 2
+"""What a loss keeps as its reduction."""
+_MOST = 256
+"""Nodes of a graph that are looked at."""
+
+
+def own_reduction(loss: torch.Tensor) -> str | None:
+    """What ``loss``, a tensor of one element, is of a rank's samples, if that is not their mean; None if it is, or if
+    the graph does not tell.
+    """
+    with no_modes():  # those that record calls take numbers for what they are not
+        if loss.numel() != 1:
+            return None
+        return next(_reductions(loss.grad_fn), None)
+
+
+def _reductions(root: Node | None) -> Iterator[str]:
+    """``pending`` are nodes, each with what its result is divided by on the way to the loss."""
+    pending: list[tuple[Node | None, tuple[float, ...]]] = [(root, ())]
+    for _ in range(_MOST):
+        if not pending:
+            return
+        node, divisors = pending.pop()
+        if node is None:
+            continue
+        name, inner = node.name(), [below for below, _ in node.next_functions]
+        reduction = saved_by(node, "reduction")
+        if name.startswith("DivBackward"):
+            pending.append((inner[0], (*divisors, *_number(saved_by(node, "other"), 1))))
+        elif name.startswith("MulBackward"):
+            factors = (*_number(saved_by(node, "other"), -1), *_number(saved_by(node, "self"), -1))
+            pending += [(below, (*divisors, *factors)) for below in inner]
+        elif name in _THROUGH or (name in _SUMS and all(one and one.name() == "StackBackward0" for one in inner)):
+            pending += [(below, divisors) for below in inner]
+        elif name in _SUMS or reduction == _SUM:
+            if not _is_mean(_sizes(node), divisors) and not _is_of_parameters(inner):
+                yield SUM
+        elif reduction == _MEAN and name.startswith("NllLoss") and _counts_anew(node):
+            yield PARTIAL_MEAN
+
+
+def _number(value: object, power: int) -> tuple[float, ...]:
+    """A number that is saved, as what is divided by; none if it is a tensor of several elements, or zero."""
+    if isinstance(value, torch.Tensor):
+        told = value.numel() == 1 and not value.requires_grad and not value.is_complex() and has_values(value)
+        value = value.item() if told else None
+    return (float(value) ** power,) if isinstance(value, (int, float)) and value else ()
+
+
+def _sizes(node: object) -> Sequence[int]:
+    sizes = saved_by(node, "self_sym_sizes")
+    if isinstance(sizes, tuple):
+        return sizes
+    x = next((x for x in (saved_by(node, name) for name in ("target", "self", "tensor")) if x is not None), None)
+    return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
+
+
+def _is_mean(sizes: Sequence[int], divisors: Sequence[float]) -> bool:
+    """Is what is summed divided by its first size, alone or with others? There is one of what has one element."""
+    if math.prod(sizes) == 1:
+        return True
+    counts = {sizes[0] * math.prod(rest) for rest in _subsets(sizes[1:])} if sizes else set()
+    return any(math.isclose(math.prod(some), count) for some in _subsets(divisors) for count in counts if count > 1)
+
+
+def _subsets(values: Sequence[float]) -> Iterator[tuple[float, ...]]:
+    few = values[:8]
+    return itertools.chain.from_iterable(itertools.combinations(few, count) for count in range(len(few) + 1))
+
+
+def _counts_anew(node: object) -> bool:
+    """Does a mean over targets divide by something else than their number?"""
+    target, total = saved_by(node, "target"), saved_by(node, "total_weight")
+    if not isinstance(target, torch.Tensor) or not isinstance(total, torch.Tensor):
+        return False
+    return has_values(total) and bool(total != target.numel())
+
+
+def _is_of_parameters(nodes: Sequence[Node | None]) -> bool:
+    """Do these nodes lead to leaves alone, and only through what is done to single elements?"""
+    pending = list(nodes)
+    for _ in range(_MOST):
+        if not pending:
+            return True
+        node = pending.pop()
+        if node is None:
+            continue
+        if node.name() in _OF_ELEMENTS:
+            pending += [below for below, _ in node.next_functions]
+        elif not node.name().endswith("AccumulateGrad"):
+            return False
+    return False

@@ -1,0 +1,90 @@
+"""A loss that is no mean of a rank's samples: what averages gradients does not give those of one device, unless the
+program makes up for it. Either its scale is known of how the data were dealt out, or it is said not to be judged.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from .test_observe import reported
+
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("kept")]
+
+PROGRAM = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Linear(6, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = [(torch.randn(6), n % 3) for n in range(8)]
+"""
+STEP = """
+loss.backward()
+optimizer.step()
+"""
+DEALT = """
+x, y = torch.randn(8, 6)[rank::world], torch.randint(0, 3, (8,))[rank::world]
+"""
+PUT_TOGETHER = """
+x, y = torch.zeros(8, 6), torch.full((8,), -1)
+for n, (row, label) in enumerate(rows):
+    x[n] = row
+    y[n : n + 1] = torch.tensor([label])
+x, y = x[rank::world], y[rank::world]
+"""
+LISTED = """
+mine = rows[rank::world]
+x, y = torch.stack([row for row, _ in mine]), torch.tensor([label for _, label in mine])
+"""
+SUM = 'loss = F.cross_entropy(model(x), y, reduction="sum")'
+NO_MEAN = "a sum over what the rank has"
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("data", "loss", "verdict", "said"),
+    [
+        (DEALT, "loss = F.cross_entropy(model(x), y)", "clean", ""),
+        (DEALT, SUM, "findings", "SW616"),
+        (DEALT, SUM + " * world / 8", "clean", ""),
+        (PUT_TOGETHER, "loss = F.cross_entropy(model(x), y)", "clean", ""),
+        (PUT_TOGETHER, SUM, "findings", "SW616"),
+        (LISTED, "loss = F.cross_entropy(model(x), y)", "clean", ""),
+        (LISTED, SUM + " / len(x)", "clean", ""),
+        (LISTED, SUM, "inconclusive", NO_MEAN),
+        (LISTED, SUM + " * world / 8", "inconclusive", NO_MEAN),
+        (LISTED, "loss = F.cross_entropy(model(x), y, ignore_index=1)", "inconclusive", "does not ignore"),
+        (
+            LISTED,
+            "total = torch.tensor(1.0 * len(x)); dist.all_reduce(total); " + SUM + " * world / total",
+            "",
+            NO_MEAN,
+        ),
+    ],
+    ids=[
+        "dealt, mean",
+        "dealt, sum",
+        "dealt, sum made up for",
+        "put together, mean",
+        "put together, sum",
+        "listed, mean",
+        "listed, divided by the own count",
+        "listed, sum",
+        "listed, sum made up for",
+        "listed, some ignored",
+        "listed, by the count of all",
+    ],
+)
+def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, data, loss, verdict, said):
+    report = reported(project, PROGRAM + textwrap.dedent(data) + loss + STEP)
+    told = [*(finding["code"] for finding in report["findings"]), *report["coverage"]["own_reductions"]]
+    assert report["verdict"] == (verdict or "inconclusive"), told
+    assert any(said in one for one in told) if said else not told, told
