@@ -181,6 +181,20 @@ def test_what_is_typed_is_joined_on_one_scale(tp_mesh: Any) -> None:
                 torch.stack([x.sum(), equal])
 
 
+@pytest.mark.parametrize("zero", [0, 0.0])
+def test_nothing_times_a_value_is_on_every_scale(tp_mesh: Any, zero: float) -> None:
+    """``loss + 0 * unused.sum()`` keeps parameters in the graph, whatever is summed there."""
+    with typecheck(local=False):
+        x = spmd.assert_type(torch.ones(ROWS, 4), {"tp": S(0)})
+        w = spmd.assert_type(torch.ones(4, requires_grad=True), {"tp": R})
+        y = x @ w
+        assert exponent(y.mean()) == 1
+        assert exponent(y.mean() + zero * y.sum()) == 1
+        assert exponent(y.sum() + zero * y.mean()) == 0
+        assert exponent((y * zero).sum() + y.mean()) == 1
+        assert exponent(zero * y.sum()) is None
+
+
 @pytest.mark.parametrize("begun", [lambda: torch.tensor(0.0), lambda: torch.as_tensor(0.0), lambda: torch.zeros(())])
 def test_a_count_of_pending_sums_may_begin_with_any_zero(tp_mesh: Any, begun: Callable[[], Tensor]) -> None:
     with typecheck(local=False):

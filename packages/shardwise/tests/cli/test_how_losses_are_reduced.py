@@ -45,6 +45,7 @@ mine = rows[rank::world]
 x, y = torch.stack([row for row, _ in mine]), torch.tensor([label for _, label in mine])
 """
 SUM = 'loss = F.cross_entropy(model(x), y, reduction="sum")'
+TOTAL = "total = torch.tensor(1.0 * len(x)); dist.all_reduce(total); "
 NO_MEAN = "a sum over what the rank has"
 
 
@@ -60,14 +61,12 @@ NO_MEAN = "a sum over what the rank has"
         (LISTED, "loss = F.cross_entropy(model(x), y)", "clean", ""),
         (LISTED, SUM + " / len(x)", "clean", ""),
         (LISTED, SUM, "inconclusive", NO_MEAN),
-        (LISTED, SUM + " * world / 8", "inconclusive", NO_MEAN),
+        (LISTED, SUM + " * world / 8", "clean", ""),
+        (LISTED, SUM + " / 8", "inconclusive", NO_MEAN),
         (LISTED, "loss = F.cross_entropy(model(x), y, ignore_index=1)", "inconclusive", "does not ignore"),
-        (
-            LISTED,
-            "total = torch.tensor(1.0 * len(x)); dist.all_reduce(total); " + SUM + " * world / total",
-            "",
-            NO_MEAN,
-        ),
+        (LISTED, TOTAL + SUM + " * world / total", "inconclusive", NO_MEAN),
+        (LISTED, TOTAL + SUM + " / total.item()", "inconclusive", NO_MEAN),
+        (LISTED, TOTAL + SUM + " / total", "inconclusive", NO_MEAN),
     ],
     ids=[
         "dealt, mean",
@@ -79,12 +78,36 @@ NO_MEAN = "a sum over what the rank has"
         "listed, divided by the own count",
         "listed, sum",
         "listed, sum made up for",
+        "listed, by the number of all",
         "listed, some ignored",
         "listed, by the count of all",
+        "listed, by it as a number",
+        "listed, by it, not made up for",
     ],
 )
 def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, data, loss, verdict, said):
     report = reported(project, PROGRAM + textwrap.dedent(data) + loss + STEP)
     told = [*(finding["code"] for finding in report["findings"]), *report["coverage"]["own_reductions"]]
-    assert report["verdict"] == (verdict or "inconclusive"), told
+    assert report["verdict"] == verdict, told
+    assert any(said in one for one in told) if said else not told, told
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    ("loss", "verdict", "said"),
+    [
+        ("own = y - y.float().mean(); loss = (per() * own).mean()", "inconclusive", "each rank goes by its own"),
+        ("p = model(x).softmax(1).mean(0); loss = (p * p.log()).mean()", "inconclusive", "each rank goes by its own p"),
+        ("o = model(x); loss = per(o).mean() + 0.1 * o.square().sum()", "findings", "SW150"),
+        ("o = model(x); loss = per(o).mean() + 0.0 * o.square().sum()", "clean", ""),
+        ("loss = sum(per(model(a[None]), b[None]).mean() for a, b in zip(x, y))", "inconclusive", "one by one"),
+    ],
+    ids=["own mean", "log of an own mean", "sum beside a mean", "nothing of a sum", "samples one by one"],
+)
+def test_a_rank_s_own_mean_may_be_meant_and_a_sum_beside_a_mean_is_not(project, loss, verdict, said):
+    made = "def per(o=None, t=y): return F.cross_entropy(model(x) if o is None else o, t, reduction='none')\n"
+    report = reported(project, PROGRAM + DEALT + made + loss + STEP)
+    found = [finding["code"] for finding in report["findings"]]
+    told = [*found, *report["coverage"]["refused_globally"], *report["coverage"]["own_elements"]]
+    assert report["verdict"] == verdict, told
     assert any(said in one for one in told) if said else not told, told

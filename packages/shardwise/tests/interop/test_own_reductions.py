@@ -32,6 +32,7 @@ MEANS = {
     "two terms over the samples": lambda: (ce(reduction="sum") + 0.5 * (logits() ** 2).sum()) / len(X),
     "a penalty on parameters": lambda: ce() + 0.01 * WEIGHT.pow(2).sum() + WEIGHT.abs().sum() + WEIGHT.norm(),
     "means, stacked and summed": lambda: torch.stack([ce(), logits().mean()]).sum(),
+    "nothing times a sum": lambda: ce() + 0.0 * logits().sum() + 0 * WEIGHT.sum(),
     "one number": lambda: logits().mean().sum(),
     "something else's mean": lambda: logits().logsumexp(0).mean(),
 }

@@ -125,6 +125,8 @@ def _raw(name: str, rows: Mapping[str, RawCollective]) -> Handler:
         received = tensors_in(result if row.functional else given.get(row.received))
         if session.untyped is not None and usual not in _SPREADING and not any_known(axis, types):
             session.untyped.exchanged(usual, received)
+        if session.untyped is not None and row.reduces:
+            session.untyped.reduced(received)
         arrivals = _arrivals(session, exchange, given, sent, types, received)
         if session.collector is not None and session.collector.count > told:
             arrivals = _refused(session, exchange, session.collector.added_since(told), types, arrivals)

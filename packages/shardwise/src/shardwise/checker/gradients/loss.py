@@ -139,7 +139,7 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     """
     type = type_of(loss)
     open = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
-    said = own_reduction(loss) if open and not divides_in_its_own_way() else None
+    said = own_reduction(loss, session.untyped.shared) if open and not divides_in_its_own_way() else None
     if said is not None:
         place = in_brackets(user_location())
         session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None

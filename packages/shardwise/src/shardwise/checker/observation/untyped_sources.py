@@ -21,6 +21,7 @@ import torch
 from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.source import Site, user_location, user_site
 from shardwise.interop.calls.op_names import OpName
+from shardwise.interop.running.recording import has_values
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
@@ -28,6 +29,9 @@ from shardwise.interop.torch_compat import is_flattened, no_torch_function, tree
 from shardwise.mesh.axis import MeshAxis
 
 from ..call.cache_key import flat_arguments
+
+_FEW = 16
+"""Of so many numbers at most each may be a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,25 @@ class UntypedSources:
 
     ``losing``  a type has been lost since this was set to False, before the call that is followed.
     ``losses``  those of such values that backward has started from, a sentence each.
+    ``shared``  whole numbers that ranks have added up: a rank that runs alone has its own there.
     """
 
     def __init__(self) -> None:
         self.losing = False
         self._sources: Any = by_tensor()
         self.losses: dict[str, None] = {}
+        self.shared: set[float] = set()
 
     def exchanged(self, op: str, received: Iterable[torch.Tensor]) -> None:
         """A collective has left in ``received`` what no type says anything of."""
         self._mark(received, _Source(f"what {op} exchanges", user_site(1)))
+
+    def reduced(self, received: Iterable[torch.Tensor]) -> None:
+        """A collective has left in ``received`` what ranks have together."""
+        with no_torch_function(), torch.no_grad():
+            for x in received:
+                if x.numel() <= _FEW and has_values(x) and not x.is_complex():
+                    self.shared.update(number for number in x.flatten().tolist() if number % 1 == 0)
 
     def lost(self, name: str, made: Iterable[torch.Tensor]) -> None:
         """Of what the function ``name`` has made the type is lost."""

@@ -22,6 +22,7 @@ from .further_run import further_run
 from .run import CheckOptions, check_program
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
+OF_OWN_MEANS = frozenset({"SW150", "SW151"})
 READS, BRANCHES = "SW115", "SW116"
 """A pending sum is read, and each rank goes by its own: with local types that is a branch on what varies."""
 OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
@@ -49,7 +50,9 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     second = further_run(other, check_program, program, replace(options, local=False), "with global types")
     if second is None or second.stopped is not None:
         return result
-    of_scale = [replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE]
+    of_scale = [
+        replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE and not _own_means(one)
+    ]
     said = {one.location for one in result.findings if one.code == BRANCHES}
     errors = [one for one in second.errors if one.code != READS or one.location not in said]
     root = absolute_root(None)
@@ -57,6 +60,7 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     coverage = replace(
         result.coverage,
         refused_globally=tuple(dict.fromkeys(refused)),
+        own_elements=second.coverage.own_elements,
         own_reductions=second.coverage.own_reductions,
     )
     known = {(one.what, one.location) for one in result.lost}
@@ -83,6 +87,16 @@ _FOLLOWED = {
 }
 
 
+def _own_means(finding: Finding) -> list[str]:
+    """The means over a rank's own samples that meet what is no such mean, by name: ``advantages - advantages.mean()``.
+
+    Local types take them for each rank's own. A sum beside a mean is on another scale whatever is meant.
+    """
+    means = [one.name for one in finding.operands if f"{finding.axis}: P(avg)" in one.type]
+    sums = [one for one in finding.operands if f"{finding.axis}: P" in one.type and one.name not in means]
+    return means if finding.code in OF_OWN_MEANS and not sums else []
+
+
 def _sentence(finding: Finding, root: str) -> str:
     location = finding.location
     where = "" if location is None else f", {location_text(location, root)}"
@@ -95,6 +109,8 @@ def _own_part(finding: Finding) -> str:
     ``loss.sum() / mask.sum().clamp(min=1)`` is a mean over a rank's own tokens. The mean of such means, which a wrapper
     takes, is that over all tokens where the counts are equal.
     """
+    for name in _own_means(finding)[:1]:
+        return f": each rank goes by its own {name}, and one device by that of all samples"
     pending = [one for one in finding.operands if f"{finding.axis}: P" in one.type]
     if finding.code not in OF_PENDING_SUMS or not pending:
         return ""

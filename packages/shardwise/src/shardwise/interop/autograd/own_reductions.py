@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import torch
 from torch.autograd.graph import Node
@@ -43,17 +43,19 @@ _MOST = 256
 """Nodes of a graph that are looked at."""
 
 
-def own_reduction(loss: torch.Tensor) -> str | None:
+def own_reduction(loss: torch.Tensor, shared: Container[float] = ()) -> str | None:
     """What ``loss``, a tensor of one element, is of a rank's samples, if that is not their mean; None if it is, or if
     the graph does not tell.
+
+    ``shared``  numbers that ranks have added up, which where one rank runs may be what this one has of its own.
     """
     with no_modes():  # those that record calls take numbers for what they are not
         if loss.numel() != 1:
             return None
-        return next(_reductions(loss.grad_fn), None)
+        return next(_reductions(loss.grad_fn, shared), None)
 
 
-def _reductions(root: Node | None) -> Iterator[str]:
+def _reductions(root: Node | None, shared: Container[float]) -> Iterator[str]:
     """``pending`` are nodes, each with what its result is divided by on the way to the loss."""
     pending: list[tuple[Node | None, tuple[float, ...]]] = [(root, ())]
     for _ in range(_MOST):
@@ -65,10 +67,12 @@ def _reductions(root: Node | None) -> Iterator[str]:
         name, inner = node.name(), [below for below, _ in node.next_functions]
         reduction = saved_by(node, "reduction")
         if name.startswith("DivBackward"):
-            pending.append((inner[0], (*divisors, *_number(saved_by(node, "other"), 1))))
+            by = [number for number in _number(saved_by(node, "other"), 1) if number not in shared]
+            pending.append((inner[0], (*divisors, *by)))
         elif name.startswith("MulBackward"):
             factors = (*_number(saved_by(node, "other"), -1), *_number(saved_by(node, "self"), -1))
-            pending += [(below, (*divisors, *factors)) for below in inner]
+            if math.inf not in factors:  # 0 * x keeps a parameter in the graph, and is no term
+                pending += [(below, (*divisors, *factors)) for below in inner]
         elif name in _THROUGH or (name in _SUMS and all(one and one.name() == "StackBackward0" for one in inner)):
             pending += [(below, divisors) for below in inner]
         elif name in _SUMS or reduction == _SUM:
@@ -79,11 +83,13 @@ def _reductions(root: Node | None) -> Iterator[str]:
 
 
 def _number(value: object, power: int) -> tuple[float, ...]:
-    """A number that is saved, as what is divided by; none if it is a tensor of several elements, or zero."""
+    """A number that is saved, as what is divided by; none if it is a tensor of several elements."""
     if isinstance(value, torch.Tensor):
         told = value.numel() == 1 and not value.requires_grad and not value.is_complex() and has_values(value)
         value = value.item() if told else None
-    return (float(value) ** power,) if isinstance(value, (int, float)) and value else ()
+    if not isinstance(value, (int, float)):
+        return ()
+    return (float(value) ** power if value else math.inf,)
 
 
 def _sizes(node: object) -> Sequence[int]:

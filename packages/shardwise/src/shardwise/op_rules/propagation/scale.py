@@ -32,7 +32,7 @@ def scale_rule(
 ) -> Exponent | Refusal:
     """The result's exponent along the axis; ``result`` is its placement there, ``untold`` as ``scales_of_results``."""
     if all(given.exponent == 0 or given.exponent is ANY for given in givens):
-        return 0
+        return _least(rule, givens)
     if rule.op in COMPARED:
         found = _joined([((at,), given.exponent) for at, given in enumerate(givens) if _is_tensor(given)])
         return found if isinstance(found, Refusal) else 0
@@ -46,7 +46,7 @@ def scale_rule(
     named = {factor.lstrip("*^") for term in terms for factor in term.factors}
     choosing = _choosing(rule, givens, named)
     if all(at in choosing or given.exponent in (0, ANY) for at, given in enumerate(givens)):
-        return 0
+        return _least(rule, givens)
     if rule.view:  # bounds by a rank's number say which part is its own; a size of any other may be a number of ranks
         choosing |= {at for at, given in enumerate(givens) if given.placement is V and given.param not in named}
     outside = [at for at, given in enumerate(givens) if given.param not in named and at not in choosing]
@@ -59,9 +59,28 @@ def scale_rule(
     elif scaled or not terms or any(givens[at].exponent is None for at in outside):
         return None
     sums = _products(terms, powers, givens, result, untold=untold)
-    found = _joined(sums)
+    found = 0 if rule.op in NOT_HOMOGENEOUS and _are_zeros(sums) else _joined(sums)
     beside = rule.op in JOINED and any(exponent is None for _, exponent in sums)
     return None if beside and not isinstance(found, Refusal) else found
+
+
+def _least(rule: OpRule, givens: Sequence[Given]) -> Exponent:
+    """The exponent of what is made of operands on the scale of one device, and of zeros: zero, as ``0 * x``, has every
+    one.
+    """
+    if rule.op in NOT_HOMOGENEOUS or not any(given.exponent is ANY and not given.is_whole for given in givens):
+        return 0
+    terms, powers = law_of(rule)
+    by_param: dict[str, list[int]] = {}
+    for at, given in enumerate(givens):
+        by_param.setdefault(given.param, []).append(at)
+    products = [product for term in terms for product in expand(term, by_param)]
+    sums = [(product, _of_product([givens[at] for at in product], powers)) for product in products]
+    return None if sums and _are_zeros(sums) else 0
+
+
+def _are_zeros(terms: Sequence[Scaled]) -> bool:
+    return all(exponent is ANY for _, exponent in terms)
 
 
 def _choosing(rule: OpRule, givens: Sequence[Given], named: Collection[str]) -> set[int]:
@@ -121,7 +140,7 @@ def scales_of_results(
     ``untold``    nobody says which dims are sharded, so nobody knows that of a varying operand.
     """
     if all(given.exponent == 0 or given.exponent is ANY for given in givens):
-        first: Exponent | Refusal = 0
+        first: Exponent | Refusal = _least(rule, givens)
     elif rule.each is not None:
         return tuple(0 if given.exponent is ANY else given.exponent for given in givens)
     else:
@@ -195,10 +214,10 @@ def known_power(total: Fraction) -> Exponent:
 
 
 def _joined(terms: Sequence[Scaled]) -> Exponent | Refusal:
-    """The one exponent that all terms have; those that are known must agree."""
+    """The one exponent that all terms have; those that are known must agree. Zero has every one, as ``0 * x``."""
     known = [(product, exponent) for product, exponent in terms if exponent is not None and exponent is not ANY]
     if not known:
-        return None if any(exponent is None for _, exponent in terms) else 0
+        return None
     first, exponent = known[0]
     for product, other in known[1:]:
         if other != exponent:
