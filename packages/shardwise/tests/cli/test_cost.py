@@ -15,6 +15,7 @@ from shardwise.cli.runs import run
 from shardwise.cli.runs.schedule import check_recorded
 from shardwise.diagnostics.printing.quantities import duration
 from shardwise.host.program import Program
+from shardwise.mesh.names import DEFAULT_GROUP
 from shardwise.mesh.shape import MeshShape
 from shardwise.uniformity.calls import TracedCall
 
@@ -182,6 +183,41 @@ def test_what_is_not_waited_for_overlaps_over_another_axis_and_not_over_the_same
     assert said["time_as_issued_s"] == pytest.approx(max(alone) if between == "tp" else sum(alone))
     text = CliRunner().invoke(main, words).stdout
     assert ("overlap: waited for at once" in text) == (between == "tp")
+
+
+MESSAGES = """
+import torch, torch.distributed as dist
+x = torch.ones(1000)
+rank = dist.get_rank()
+row, at = divmod(rank, 4)
+right, left = 4 * row + (at + 1) % 4, 4 * row + (at - 1) % 4
+begun = [dist.P2POp(dist.isend, x, right), dist.P2POp(dist.irecv, torch.empty(1000), left)]
+for work in dist.batch_isend_irecv(begun):
+    work.wait()
+if row == 0:
+    dist.recv(x, rank + 4)
+else:
+    dist.send(x, rank - 4)
+dist.isend(x, (rank + 4) % 8)
+"""
+
+
+def test_messages_without_a_group_are_counted_over_the_axis_that_joins_their_ranks(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.shardwise]\nbandwidth = "tp=nvlink,dp=50"\nlatency = "dp=1"\n')
+    (tmp_path / "ring.py").write_text(MESSAGES)
+    monkeypatch.chdir(tmp_path)
+    words = ["ring.py", "--mesh", "dp=2,tp=4"]
+    said = json.loads(CliRunner().invoke(main, ["cost", *words, "--format", "json"]).stdout)
+    fast, slow = 4000 / 450e9, 1e-6 + 4000 / 50e9
+    assert said["axes"] == {
+        "dp": {"calls": 2, "bytes": 4000, "time_s": pytest.approx(slow + 1e-6), "blocking": 1},
+        "tp": {"calls": 2, "bytes": 4000, "time_s": pytest.approx(fast), "blocking": 0},
+    }
+    assert said["collectives"][0]["overlap"].startswith("waited for at once; started early (irecv), ")
+    CliRunner().invoke(main, ["check", *words, "--html", "x.html"])
+    page = (tmp_path / "x.html").read_text()
+    assert "dp: 50 GB/s, 1 us a message." in page
+    assert DEFAULT_GROUP not in page
 
 
 def test_plan_cost_and_report_ask_one_model_of_the_links(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from shardwise.mesh.axis import MeshAxis
     from shardwise.planner.cost import Cost
     from shardwise.planner.links import Links
-    from shardwise.uniformity.calls import TracedCall
+    from shardwise.uniformity.calls import Trace, TracedCall, Wait
     from shardwise.uniformity.cheaper_moves import CheaperWay
+    from shardwise.uniformity.links_used import KnownAxes
     from shardwise.uniformity.moves_in_a_row import TypedMove
 
 EPILOG = """\b
@@ -151,6 +153,7 @@ def cost(
         raise click.UsageError("say what to run: shardwise cost SCRIPT --mesh dp=2,tp=2")
     from shardwise.mesh.current import set_current_mesh
     from shardwise.uniformity.cheaper_moves import cheaper_ways
+    from shardwise.uniformity.links_used import KnownAxes
     from shardwise.uniformity.moves_in_a_row import moves_seen
     from shardwise.uniformity.overlap import seconds_as_issued
     from shardwise.uniformity.steps import StepEnds
@@ -180,12 +183,15 @@ def cost(
         raise click.ClickException(f"the program stopped{where}, so nothing is counted: {said}")
     with set_current_mesh(axes):
         moves = {(_place(one.location), one.op, repr(one.axis)): one for one in seen.moves}
-        lines = [
-            replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(trace.exchanges(), links)
-        ]
-        issued = seconds_as_issued(trace, lambda call: _paid(call, links)[1])
+        known = KnownAxes.of([trace], axes.values())
+        lines = [replace(one, move=moves.get((one.place, one.op, one.over))) for one in _lines(trace, known, links)]
+
+        def over(call: TracedCall) -> MeshAxis | None:
+            return known.used(call, trace.rank)
+
+        issued = seconds_as_issued(trace, lambda call: _paid(call, over(call), links)[1], over)
         count, events = steps.within(trace.events)
-        step = StepTotals(count, _totals(_lines(replace(trace, events=events).exchanges(), links)))
+        step = StepTotals(count, _totals(_lines(replace(trace, events=events), known, links)))
         ways = _ways(cheaper_ways(seen.pairs, links))
         nothing = None if lines else Nothing.of(result)
         if form == "json":
@@ -195,37 +201,47 @@ def cost(
     return ExitCode.CLEAN
 
 
-def _paid(call: TracedCall, links: Links) -> tuple[Cost, float]:
-    """What one call costs, and the seconds that it takes."""
+def _paid(call: TracedCall, over: MeshAxis | None, links: Links) -> tuple[Cost, float]:
+    """What one call over an axis costs, and the seconds that it takes."""
     from shardwise.planner.cost import cost_of
 
     size = len(call.group.ranks) if not call.is_message else 2
     dtype = (call.dtypes or ("float32",))[0]
     paid = cost_of(call.kind, sum(math.prod(one) for one in call.shapes) if size > 1 else 0, size, dtype)
-    return paid, paid.seconds(links.over(call.group.ranks))
+    return paid, paid.seconds(links.over(call.group.ranks) if over is None else links.along(over))
 
 
-def _lines(calls: Iterable[TracedCall], links: Links) -> list[CollectiveLine]:
+def _lines(trace: Trace, known: KnownAxes, links: Links) -> list[CollectiveLine]:
     """The calls by place, the dearest first."""
-    from shardwise.uniformity.overlap import links_used
+    from shardwise.uniformity.calls import Wait
 
     found: dict[tuple[object, ...], CollectiveLine] = {}
-    for call in calls:
+    for call, after in itertools.pairwise([*trace.events, None]):
+        if call is None or isinstance(call, Wait) or call.kind == "new_group":
+            continue
         if len(call.group.ranks) < 2 and not call.is_message:
             continue
-        axis = links_used(call)
+        axis = known.used(call, trace.rank)
         shape, dtype = (call.shapes or ((),))[0], (call.dtypes or ("float32",))[0]
-        paid, seconds = _paid(call, links)
+        paid, seconds = _paid(call, axis, links)
         where = _place(call.location)
         over = repr(axis) if axis is not None else call.group.name or str(call.group)
         key = (call.kind, over, shape, dtype, where, call.transition)
         old = found.get(key)
+        waits = call.blocking or _is_one_call(call, after)
         so_far = (0, 0, 0.0, 0) if old is None else (old.calls, old.bytes, old.seconds, old.waits)
         found[key] = CollectiveLine(
             call.kind, over, axis, shape, dtype, call.transition, where,
-            so_far[0] + 1, so_far[1] + paid.bytes, so_far[2] + seconds, so_far[3] + call.blocking,
+            so_far[0] + 1, so_far[1] + paid.bytes, so_far[2] + seconds, so_far[3] + waits,
         )  # fmt: skip
     return sorted(found.values(), key=lambda one: -one.seconds)
+
+
+def _is_one_call(call: TracedCall, after: TracedCall | Wait | None) -> bool:
+    """``dist.send`` and ``dist.recv`` begin a message and wait for it."""
+    from shardwise.uniformity.calls import Wait
+
+    return call.is_message and isinstance(after, Wait) and after.location == call.location
 
 
 def _hidden(line: CollectiveLine, lines: Sequence[CollectiveLine]) -> str:
@@ -237,7 +253,8 @@ def _hidden(line: CollectiveLine, lines: Sequence[CollectiveLine]) -> str:
     names = list(dict.fromkeys(one.over for one in others))
     busy = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} busy"
     most = duration(min(line.seconds, apart))
-    return f"waited for at once; started early (async_op=True), {most} of it could pass while {busy}"
+    early = {"send": "isend", "recv": "irecv"}.get(line.op, "async_op=True")
+    return f"waited for at once; started early ({early}), {most} of it could pass while {busy}"
 
 
 def _cheaper(line: CollectiveLine) -> str:

@@ -63,6 +63,7 @@ _RINGS: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "all_reduce": _twice,
     "broadcast": lambda elements, size: (size - 1, elements),
     "reduce": lambda elements, size: (size - 1, elements),
+    "send": lambda elements, size: (1, 0),
     "recv": lambda elements, size: (1, elements),
 }
 """Messages and elements received, of the elements that each rank holds before."""

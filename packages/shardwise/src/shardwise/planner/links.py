@@ -75,9 +75,16 @@ class Links:
             [100000000000.0, 50000000000.0, 50000000000.0]
         """
         layout = layout_of_ranks(ranks)
-        inside = [] if layout is None else [one for one in self.known if one[0] <= MeshAxis(layout)]
+        return self._slowest(None if layout is None else MeshAxis(layout), len(ranks))
+
+    def along(self, axis: MeshAxis) -> Interconnect:
+        """The same of the ranks of an axis, which may be several of those that are known."""
+        return self._slowest(axis, axis.size())
+
+    def _slowest(self, axis: MeshAxis | None, ranks: int) -> Interconnect:
+        inside = [] if axis is None else [one for one in self.known if one[0] <= axis]
         links = [link for _, link in inside]
-        if math.prod(axis.size() for axis, _ in inside) < len(ranks) or not links:
+        if math.prod(one.size() for one, _ in inside) < ranks or not links:
             links.append(DEFAULT)
         return Interconnect(max(one.latency_s for one in links), min(one.bytes_per_s for one in links))
 

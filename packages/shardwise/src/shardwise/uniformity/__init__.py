@@ -4,5 +4,5 @@ what a rank asks           calls, c10d_calls, collective_trace, kept_calls, tran
 the ranks side by side     rank_processes, child_link, delivery
 where they part ways       matching, replay, findings
 values that must be equal  expressions, expression_recorder, congruence
-what it costs              collective_costs, moves_in_a_row, cheaper_moves, overlap, schedule, steps
+what it costs              collective_costs, links_used, moves_in_a_row, cheaper_moves, overlap, schedule, steps
 """

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwise.mesh.axis import MeshAxis
-from shardwise.mesh.layout import layout_of_ranks
 
 from .calls import Trace, TracedCall, Wait
 
 
-def seconds_as_issued(trace: Trace, seconds_of: Callable[[TracedCall], float]) -> float:
-    """The time until the last of the rank's collectives has ended.
+def seconds_as_issued(
+    trace: Trace, seconds_of: Callable[[TracedCall], float], over: Callable[[TracedCall], MeshAxis | None]
+) -> float:
+    """The time until the last of the rank's collectives has ended, of which ``over`` says the axis that each runs over.
 
     A call that blocks ends before the next one starts; one that does not goes on until it is waited for.
     """
@@ -26,18 +27,12 @@ def seconds_as_issued(trace: Trace, seconds_of: Callable[[TracedCall], float]) -
         if isinstance(event, Wait):
             clock = max([clock, *(ends[one] for one in event.events if one in ends)])
         elif event.kind != "new_group":
-            over = links_used(event)
-            start = max([clock, *(until for other, until in free.items() if not _apart(over, other))])
-            ends[at] = free[over] = start + seconds_of(event)
+            used = over(event)
+            start = max([clock, *(until for other, until in free.items() if not _apart(used, other))])
+            ends[at] = free[used] = start + seconds_of(event)
             if event.blocking:
                 clock = ends[at]
     return max([clock, *ends.values()])
-
-
-def links_used(call: TracedCall) -> MeshAxis | None:
-    """The axis that a call runs over; None if its ranks are none, and then it may use any link."""
-    layout = layout_of_ranks(call.group.ranks)
-    return None if layout is None else MeshAxis(layout)
 
 
 def _apart(one: object, other: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import click
 from shardwise.configuration.settings import Settings
 from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.result import RunResult
-from shardwise.diagnostics.run_record import RunRecord
+from shardwise.diagnostics.run_record import NamedLayout, RunRecord
+from shardwise.mesh.axis import MeshAxis
+from shardwise.mesh.shape import MeshShape
 
 from .screen import Color, screen
 
@@ -74,7 +77,7 @@ def write_html(
     from shardwise.report.page import report_page
     from shardwise.uniformity.collective_costs import costed
 
-    calls, links = costed(traces, settings.bandwidth, settings.latency)
+    calls, links = costed(traces, settings.bandwidth, settings.latency, _axes(result))
     result = replace(result, record=replace(result.record or RunRecord(), collectives=calls, links=links))
     try:
         write_whole(Path(file), report_page(result, version=__version__, numbers=numbers).encode())
@@ -82,3 +85,16 @@ def write_html(
         raise click.UsageError(f"--html {file}: cannot be written ({error.strerror})") from None
     click.echo(f"shardwise: the report is in {file}", err=True)
     return result
+
+
+def _axes(result: RunResult) -> dict[str, MeshAxis]:
+    """Those of the mesh that the run was given, else of the largest that the program has made."""
+    if result.mesh:
+        return MeshShape.parse(result.mesh).as_axes()
+    made = () if result.record is None else result.record.meshes
+    largest = max((mesh.axes for mesh in made), key=lambda axes: math.prod(map(_ranks, axes)), default=())
+    return {axis.name: MeshAxis.from_layout(axis.sizes, axis.strides) for axis in largest}
+
+
+def _ranks(axis: NamedLayout) -> int:
+    return math.prod(axis.sizes)
