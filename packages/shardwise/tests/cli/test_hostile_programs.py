@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
 import signal
 import sys
@@ -109,6 +110,13 @@ def test_what_a_program_does_to_its_interpreter_loses_no_finding(project, source
     assert code == 1
     assert "SW112" in report
     assert hooks == (sys.excepthook, sys.stdout, len(sys.meta_path), sys.gettrace())
+
+
+@pytest.mark.parametrize("source", ["", "sys.setprofile(None)", "sys.setprofile(lambda *event: None)"])
+def test_a_check_inside_of_a_profiler_has_its_outcome_and_the_profiler_goes_on(project, source):
+    with cProfile.Profile() as profiler:
+        assert outcome(project, f"{MISTAKE}\n{source}")[0] == 1
+        assert sys.getprofile() is profiler
 
 
 def test_an_exception_that_ends_a_thread_is_shown_with_the_frames_of_the_program(project):

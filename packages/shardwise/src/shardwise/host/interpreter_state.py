@@ -53,12 +53,21 @@ def interpreter_kept() -> Iterator[None]:
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
         sys.settrace(tracer)
-        sys.setprofile(profiler)
+        _profile_again(profiler)
         sys.setrecursionlimit = allow
         allow(recursion)
         warnings.filters[:] = filters  # type: ignore[index]  # a list, which the stubs call a sequence
         warnings.showwarning = shows
         threading.excepthook = thread_hook
+
+
+def _profile_again(profiler: object) -> None:
+    """``cProfile`` is no function, so it cannot be set again: it is begun again where the program has ended it."""
+    if sys.getprofile() is not profiler:
+        enable = getattr(profiler, "enable", None)
+        sys.setprofile(None if enable is not None else profiler)  # type: ignore[arg-type]
+        if enable is not None:
+            enable()
 
 
 @contextlib.contextmanager
