@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -140,6 +141,8 @@ def test_an_operator_is_found_by_what_profilers_call_it(name):
         ("matmull", "try shardwise rules matmul"),
         ("a b c", "try shardwise rules --about 'a b c'"),
         ("torch.nn.Linear", "try shardwise rules linear"),
+        ("redistribute", "try shardwise plan FROM TO"),
+        ("shardwise.unshard", "try shardwise rules all_gather"),
         ("", "try shardwise rules"),
     ],
 )
@@ -162,6 +165,42 @@ def test_a_collective_has_a_page_with_every_way_and_its_gradient(op):
         assert ("forward" in waits[:1]) == row.meets(backward=False)
         assert (waits[0] != "neither") == row.meets(backward=True)
     assert rules(f"shardwise.{op}").stdout == result.stdout
+
+
+CALLED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from shardwise import I, P, R, S, V, assert_type
+from shardwise import {op} as called
+mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+x = torch.ones(4, 3, requires_grad={trained})
+y = called(assert_type(x, {{"tp": {src}}}), "tp", src={src}, dst={dst}{how})
+if {backward}:
+    y.backward(torch.ones_like(y))
+"""
+NUMBERED = {"S": "S(0)", "P(max)": 'P("max")', "P(min)": 'P("min")'}
+CALLABLE = [row for row in TRANSITIONS.values() if not row.is_noop]
+
+
+@pytest.mark.parametrize("row", CALLABLE, ids=lambda row: f"{row.op} {row.src} {row.dst}")
+def test_a_collective_s_page_has_the_bytes_that_its_calls_are_counted_with(row, tmp_path):
+    src, dst = (NUMBERED.get(one, one) for one in (row.src, row.dst))
+    how = ", expert_mode=True" if row.expert else ""
+    trained = row.backward is not None
+    received = []
+    for backward in (False, trained):
+        source = CALLED.format(op=row.op, src=src, dst=dst, how=how, trained=trained, backward=backward)
+        (tmp_path / "called.py").write_text(source)
+        counted = CliRunner().invoke(main, ["cost", f"{tmp_path}/called.py", "--mesh", "tp=4", "--format", "json"])
+        assert counted.exit_code == 0, counted.output
+        received.append(sum(axis["bytes"] for axis in json.loads(counted.stdout)["axes"].values()))
+    forward, both = received
+    gradient = ("nothing" if both == forward else f"{both - forward} B") if trained else "none"
+    table = rules(row.op).stdout.partition("cost over 4 ranks with 12 numbers each, float32\n")[2]
+    assert f"{row.src} {row.dst} {f'{forward} B' if forward else 'nothing'} {gradient}" in [
+        " ".join(line.split()) for line in table.splitlines()
+    ]
 
 
 @pytest.mark.parametrize(

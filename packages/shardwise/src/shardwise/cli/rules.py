@@ -22,6 +22,12 @@ Examples:
 """
 _DISPATCHED = re.compile(r"(?:torch\.ops\.)?aten(?:::|\.)(\w+)(?:\.\w+)?")
 """A name of the dispatcher, as profilers show it, with or without the overload."""
+_ELSEWHERE = {
+    "redistribute": "shardwise plan FROM TO, which shows the steps of a move and what they cost",
+    "shard": "shardwise rules convert",
+    "unshard": "shardwise rules all_gather",
+}
+"""Calls of ours that others stand for."""
 _OPERATOR = re.compile(r"^__[ir]?(\w+)__$")
 """The method behind an operator of Python: ``__add__``, ``__iadd__``, ``__radd__``."""
 _MODULES = re.compile(r"^(?:torch\.)?(?:nn\.functional\.|F\.|Tensor\.)?")
@@ -33,7 +39,7 @@ _MODULES = re.compile(r"^(?:torch\.)?(?:nn\.functional\.|F\.|Tensor\.)?")
 def rules(op: str | None, about: str | None) -> ExitCode:
     """List the op rules, or show what happens to a call of OP: its rule, its placements and gradients along one mesh
     axis, what is left to be summed and what that costs, and what torch makes of it, forward and backward. Of a typed
-    collective: what it leads from and to, and what its gradient takes.
+    collective: what it leads from and to, what its gradient takes, and what a rank receives.
 
     Exit codes: 0 fine, 2 wrong usage.
     """
@@ -61,6 +67,8 @@ def _page(op: str) -> str:
     rule = lookup(op) or lookup(name) or lookup(name.replace("_", ".", 1))
     if rule is None:
         known = [*KNOWN, *(spelling for rule in all_rules() for spelling in (rule.op, *rule.spellings))]
+        if (elsewhere := _ELSEWHERE.get(name.removeprefix("shardwise."))) is not None:
+            raise click.UsageError(f"no rule for {op!r}; try {elsewhere}")
         near = difflib.get_close_matches(name, known, 3) or difflib.get_close_matches(_last(name), known, 3)
         near = near or (["--about " + shlex.quote(name)] if name else [""])
         tries = ", or ".join(f"shardwise rules {one}".rstrip() for one in near)

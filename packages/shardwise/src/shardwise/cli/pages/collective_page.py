@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwise.diagnostics.printing.printable import columns
+from shardwise.diagnostics.printing.quantities import byte_count
 from shardwise.op_rules.transitions import TRANSITIONS, Transition
+from shardwise.planner.cost import cost_of
 
 HEADS = ("from", "to", "gradient", "ranks wait in", "law")
+RANKS, NUMBERS = 4, 12
+"""Of the example of what is received: so many ranks, with so many numbers each."""
 KNOWN = tuple(dict.fromkeys(op for op, _, _ in TRANSITIONS))
 
 
@@ -21,6 +25,9 @@ def collective(op: str) -> str:
         "",
         "along one mesh axis",
         *_table([HEADS, *map(_cells, rows)]),
+        "",
+        f"cost over {RANKS} ranks with {NUMBERS} numbers each, float32",
+        *_table([("from", "to", "received by a rank", "for the gradient"), *map(_received, rows)]),
         "",
         *_notes(rows),
         f'drawn: shardwise draw "{op} {rows[0].src} -> {rows[0].dst}"',
@@ -39,6 +46,25 @@ def _cells(row: Transition) -> tuple[str, ...]:
     waits = [word for word, backward in (("forward", False), ("backward", True)) if _waits(row, backward)]
     source = f"{row.src}{'*' if row.expert else ''}"
     return source, row.dst, gradient, " and ".join(waits) or "neither", row.law
+
+
+def _received(row: Transition) -> tuple[str, ...]:
+    """What a rank receives in forward, and of the gradient, which arrives with as many numbers as the result has."""
+    gradient = "none" if row.backward is None else _bytes(row.backward[0], _numbers_after(row))
+    return row.src, row.dst, _bytes(row.op, NUMBERS), gradient
+
+
+def _bytes(op: str, numbers: int) -> str:
+    received = cost_of(op, numbers, RANKS).bytes
+    return byte_count(received) if received else "nothing"
+
+
+def _numbers_after(row: Transition) -> int:
+    """How many numbers a rank has of the result: a piece where the whole is cut, the whole where pieces are joined."""
+    if row.op == "reduce_scatter" or (row.op == "convert" and row.src in "RI" and row.dst in "VS"):
+        return NUMBERS // RANKS
+    joined = row.op == "all_gather" or (row.op == "convert" and row.src in "VS")
+    return NUMBERS * RANKS if joined else NUMBERS
 
 
 def _waits(row: Transition, backward: bool) -> bool:
