@@ -97,7 +97,8 @@ class ModuleTypes:
 class CostedCall:
     """A collective or message that one rank issued, with what the ring algorithms of ``planner/cost.py`` make of it.
 
-    ``axis``     the mesh axis, or the name of the group; ``ranks`` its members.
+    ``axis``     the mesh axis, or the name of the group; ``ranks`` its members. Of a message the axis that joins its
+                 two ranks, and these.
     ``typed``    the first tensor handed in, as it is printed.
     ``op``       what is reduced to, as ``sum``; empty where nothing is.
     ``bytes``    that this rank receives; ``seconds`` over the link that ``links`` of the record names for the axis.
