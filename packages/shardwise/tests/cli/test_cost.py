@@ -136,6 +136,20 @@ def test_a_long_run_says_how_many_collectives_it_has_counted(counted, monkeypatc
     assert [status() for status in told] == ["6 collectives counted"]
 
 
+def test_a_run_that_still_makes_its_groups_says_how_many(tmp_path, monkeypatch):
+    told = []
+
+    def telling(status, **_):
+        told.append(status)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(run, "progress", telling)
+    source = "from torch.distributed.device_mesh import init_device_mesh\n"
+    (tmp_path / "made.py").write_text(f"{source}init_device_mesh('cpu', (2, 4), mesh_dim_names=('dp', 'tp'))\n")
+    assert CliRunner().invoke(main, ["cost", str(tmp_path / "made.py"), "--mesh", "dp=2,tp=4"]).exit_code == 0
+    assert [status() for status in told] == ["6 groups of ranks made"]
+
+
 def test_the_dearest_have_a_cheaper_type_where_there_is_one(counted):
     result = counted()
     assert "3 x all_reduce P->R of float32[64, 32] over tp: 36 KiB" in result.output

@@ -12,7 +12,7 @@ from shardwise.configuration.whole_file import write_whole
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.result import RunResult
 from shardwise.host.program import Program
-from shardwise.uniformity.calls import Trace
+from shardwise.uniformity.calls import Trace, TracedCall
 from shardwise.uniformity.kept_calls import KeptCalls
 from shardwise.uniformity.schedule import schedule_lines
 
@@ -35,7 +35,11 @@ def check_recorded(
     trace = Trace(options.rank, kept.events)
 
     def status() -> str:
-        return f"{counted(sum(1 for _ in trace.exchanges()), 'collective')} counted"
+        calls = sum(1 for _ in trace.exchanges())
+        made = sum(1 for event in trace.events if isinstance(event, TracedCall)) - calls
+        if made and not calls:  # a mesh of thousands of ranks takes a while to make its groups
+            return f"{counted(made, 'group')} of ranks made"
+        return f"{counted(calls, 'collective')} counted"
 
     recorder = CollectiveRecorder(kept, options.rank)
     if steps is None:
