@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from shardwise.op_rules.propagation.operand import may_be_count
+from shardwise.op_rules.propagation.operand import exponent_of_number
 from shardwise.op_rules.propagation.scale import known_power
 from shardwise.types.aliases import Axis
 from shardwise.types.placement import P, Placement, R, V
@@ -24,7 +24,7 @@ def number_type(axes: Iterable[object], scale: Mapping[object, Exponent]) -> Ten
 
 def like(type: TensorType, number: object) -> TensorType:
     """The type of a plain number: equal on every rank, and if it may be a count, of a scale that nobody knows."""
-    return number_type(type.axes, dict.fromkeys(type.axes, None if may_be_count(number) else 0))
+    return number_type(type.axes, {axis: exponent_of_number(axis, number) for axis in type.axes})
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,17 +8,20 @@ statistics of a rank's own batch are: it is not judged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.checker.collectives.raw_operands import OF_ADDENDS
 from shardwise.checker.operators.factories import OF_NUMBERS
 from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
+from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 
 from .further_run import further_run
+from .numbers_elsewhere import known_numbers
 from .run import CheckOptions, check_program
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
@@ -47,9 +50,12 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
 
 def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
     """``result``, and what a run with global types adds to it; as it is if there can be no such run."""
-    second = further_run(other, check_program, program, replace(options, local=False), "with global types")
+    globally = replace(options, local=False)
+    second = further_run(other, check_program, program, globally, "with global types")
     if second is None or second.stopped is not None:
         return result
+    if not second.errors and any(is_of_gradients(one.what) for one in second.lost):
+        second = _with_numbers(program, globally, second, result.coverage.own_data, other)
     of_scale = [
         replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE and not _own_means(one)
     ]
@@ -85,6 +91,18 @@ _FOLLOWED = {
     OF_MESSAGES: "numbers of several scales are joined",
     OF_ADDENDS: "addends of a sum are compared or handed on",
 }
+
+
+def _with_numbers(
+    program: Program, options: CheckOptions, second: RunResult, data: Sequence[OwnData], other: KeptProcess
+) -> RunResult:
+    """``second``, whose gradients are on no known scale, or one that knows on which the program's numbers are."""
+    told = known_numbers(program, options, data, other)
+    if told is None or not told[1]:
+        return second
+    why = "with global types, and the scale of the numbers that it writes"
+    third = further_run(other, check_program, program, replace(options, told=told), why)
+    return second if third is None or third.stopped is not None else third
 
 
 def _own_means(finding: Finding) -> list[str]:

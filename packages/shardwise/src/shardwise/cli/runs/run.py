@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -32,11 +32,14 @@ from shardwise.host.program import Program
 from shardwise.host.reached_comments import noting_comments
 from shardwise.interop.calls.tracing import trace
 from shardwise.interop.running.session import Partials
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import CurrentMesh, set_current_entry
 from shardwise.mesh.made_meshes import made_meshes
 from shardwise.mesh.program import MeshFollower
 from shardwise.mesh.shape import MeshShape
+from shardwise.op_rules.propagation.operand import told_numbers
 from shardwise.planner.links import NamedLinks
+from shardwise.types.tensor_type import Exponent
 from shardwise.worlds.fake import fake_world
 from shardwise.worlds.launched.rank import launched_world
 
@@ -50,6 +53,7 @@ class CheckOptions:
     """How a program is to be checked; the command line's options under the same names.
 
     ``guessed``  nobody has said how many ranks there are: the program may.
+    ``told``     along an axis, the exponents of numbers that the program writes.
     """
 
     world_size: int
@@ -68,6 +72,7 @@ class CheckOptions:
     launched: LaunchedRank | None = None
     record: bool = False
     links: NamedLinks = field(default_factory=NamedLinks)
+    told: tuple[MeshAxis, Mapping[float, Exponent]] | None = None
 
 
 class RankRecorder(Protocol):
@@ -107,7 +112,7 @@ def check_program(
         loaded = program.load()
         with (
             signals(interrupted),
-            _world(options, recorder),
+            world_of(options, recorder),
             made_meshes() as made,  # the mesh of --mesh is none that the program has made
             trace(options.trace),
             checking(
@@ -121,6 +126,7 @@ def check_program(
             progress(status or (lambda: _status(session.checked, collector)), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),
+            contextlib.nullcontext() if options.told is None else told_numbers(*options.told),
         ):
             session.links = options.links
             guard.counting(lambda: session.checked)
@@ -171,7 +177,7 @@ def _status(checked_ops: int, collector: Collector) -> str:
 
 
 @contextlib.contextmanager
-def _world(options: CheckOptions, recorder: RankRecorder | None) -> Iterator[None]:
+def world_of(options: CheckOptions, recorder: RankRecorder | None = None) -> Iterator[None]:
     """The fake world; in it the mesh of ``--mesh`` is current until the program makes one of its own."""
     mesh = options.mesh
     if options.launched is not None:

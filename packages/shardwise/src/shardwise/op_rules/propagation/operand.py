@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import Placement, V
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import Ground, TensorType
+from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
 from .local import ANY, Given, Weak
 
@@ -49,6 +50,29 @@ def may_be_count(number: object) -> bool:
     return isinstance(number, (int, float)) and not -2 < number < 2 and number % 1 == 0
 
 
+_told: dict[MeshAxis, Mapping[float, Exponent]] = {}
+"""By axis the exponents of numbers that the program writes, where other runs have shown them."""
+
+
+@contextlib.contextmanager
+def told_numbers(axis: MeshAxis, exponents: Mapping[float, Exponent]) -> Iterator[None]:
+    """Inside the block the exponents along ``axis`` of these plain numbers are known."""
+    before = _told.get(axis, {})
+    _told[axis] = exponents
+    try:
+        yield
+    finally:
+        _told[axis] = before
+
+
+def exponent_of_number(axis: object, number: object) -> Exponent:
+    """That of a plain number along ``axis``: an axis of the mesh or of a region."""
+    told = _told.get(axis) if _told and isinstance(axis, MeshAxis) else None
+    if told and isinstance(number, (int, float)) and float(number) in told:
+        return told[float(number)]
+    return None if may_be_count(number) else 0
+
+
 def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> Any:
     """The exponent of an operand's scale: of a plain number, or as its type says it.
 
@@ -59,7 +83,7 @@ def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> A
     for said in (type, operand.type):
         if isinstance(said, TensorType):
             return said.exponent(axis)
-    return None if may_be_count(operand.number) else 0
+    return exponent_of_number(axis, operand.number)
 
 
 def givens_along(
