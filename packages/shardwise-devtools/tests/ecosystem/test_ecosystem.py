@@ -108,6 +108,24 @@ def test_a_row_that_was_not_run_now_is_marked_as_an_older_one():
     )
 
 
+def test_the_page_says_what_leaves_a_row_open_and_keeps_that_of_rows_that_were_not_run_now():
+    some = Framework("some", ("some==1",), (replace(CASE, commands=(CHECK, VERIFY)),))
+    asked = replace(RUN, exit_code=3, found=(), open=("what is exchanged over pp_axis",))
+    before = report.page([some], [asked])
+    told = "What leaves it open:\n\n- what is exchanged over pp\\_axis (a, `check`).\n"
+    assert told in before
+    after = report.page([some], [replace(RUN, command=VERIFY)], before)
+    assert told in after
+    assert report.page([some], [replace(asked, command=VERIFY)], before).count("over pp") == 2
+    assert "over pp" not in report.page([some], [RUN], before)
+
+
+def test_what_leaves_a_run_open_is_kept_of_its_report(tmp_path):
+    save([replace(RUN, open=("nothing was judged",))], tmp_path / "new.json")
+    (again,) = load(tmp_path / "new.json")
+    assert again.open == ("nothing was judged",)
+
+
 def test_a_finding_of_an_older_run_gets_the_verdict_that_was_given_since(monkeypatch):
     some = Framework("some", ("some==1",), (replace(CASE, commands=(CHECK, VERIFY)),))
     monkeypatch.setattr(report, "judgements", list)
@@ -145,6 +163,10 @@ def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypa
     assert run.exit_code == 1, run
     assert [found.code for found in run.found] == ["SW112"], run.stopped
     assert run.found[0].place == "bad.py:5"
+    assert run.open == ()
+    (tmp_path / "programs" / "bad.py").write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(2))\n")
+    run = run_case(here, Framework("some", ()), Case("bad", "bad.py", {"dp": 2}), CHECK, root)
+    assert (run.exit_code, run.open) == (3, ("nothing was judged that depends on a parameter",))
 
 
 def test_every_planted_bug_is_of_a_case_and_is_told_on_the_page():
@@ -156,6 +178,9 @@ def test_every_planted_bug_is_of_a_case_and_is_told_on_the_page():
     text = report.page([framework for framework in FRAMEWORKS if framework.name == "deepspeed"], [run])
     assert f"| {bug.case} | {bug.what} | findings | SW101 package/model.py:3: a mixes b |" in text
     assert "Not judged." not in text
+    asked = replace(run, exit_code=3, found=(), open=("all read the same",))
+    text = report.page([framework for framework in FRAMEWORKS if framework.name == "deepspeed"], [asked])
+    assert f"| {bug.case} | {bug.what} | inconclusive | all read the same |" in text
 
 
 def test_a_bug_is_planted_in_a_copy(tmp_path):

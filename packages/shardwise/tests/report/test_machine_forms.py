@@ -6,6 +6,7 @@ import importlib.resources
 import json
 import linecache
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from shardwise.cli.main import main
 from shardwise.diagnostics import formats
 from shardwise.diagnostics.codes import CODES
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.explain import page
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.fix import Fix, Wrap
@@ -25,6 +27,9 @@ from shardwise.diagnostics.services.annotations import LONGEST, MOST_OF_A_KIND, 
 from shardwise.diagnostics.services.junit import to_junit
 from shardwise.diagnostics.services.sarif import FINGERPRINT, to_sarif
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
+from shardwise.verifier.distance.numbers import Numbers
+from shardwise.verifier.formats import to_json as to_verify_json
+from shardwise.verifier.text import Verdict
 
 from .pages import ATTACKS, hostile, large
 
@@ -113,6 +118,25 @@ def test_every_run_is_json_as_its_schema_says(name):
     document = json.loads(to_json(RUNS[name]))
     validate(document, "check-2")
     assert json.loads(to_json(from_json(json.dumps(document)))) == document
+
+
+def test_a_run_without_a_verdict_says_why():
+    axes = Coverage(typed_parameters=1, parameters=2, unjudged_axes=("pp",))
+    document = json.loads(to_json(RunResult(checked_ops=1, coverage=axes)))
+    assert (document["verdict"], len(document["open"])) == ("inconclusive", 1)
+    assert document["open"][0].startswith("what is exchanged over pp: no type says")
+    untyped = json.loads(to_json(RunResult(coverage=Coverage(parameters=2))))
+    assert untyped["open"] == ["nothing was judged that depends on a parameter"]
+    assert json.loads(to_json(replace(FULL, coverage=axes)))["open"] == []
+
+
+def test_numbers_that_are_no_verdict_say_why():
+    asked = Verdict("model.py", "dp=2", numbers=Numbers(equal=3, questions=("all ranks drew the same batches",)))
+    document = json.loads(to_verify_json(asked))
+    validate(document, "verify-2")
+    assert (document["exit_code"], document["numbers"]["open"]) == (3, ["all ranks drew the same batches"])
+    clean = json.loads(to_verify_json(replace(asked, numbers=Numbers(equal=3))))
+    assert (clean["exit_code"], clean["numbers"]["open"]) == (0, [])
 
 
 def test_columns_count_characters_from_one_and_come_back():

@@ -21,6 +21,7 @@ INTRODUCTION = (
     "another version of shardwise says otherwise. In `check`, a program without annotations is typed by its wrappers",
     "and by torch's own marks or Megatron's; `verify` compares the numbers of all ranks with those of one.",
 )
+FINDINGS, OPEN = "Findings:", "What leaves it open:"
 _OLDER = " (an older run)"
 _UNJUDGED = "Not judged."
 OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
@@ -64,7 +65,7 @@ def page(frameworks: Sequence[Framework], runs: Sequence[Run], before: str = "")
     for framework in frameworks:
         old = kept.get(framework.name) if framework.cases and framework.name not in made else None
         before_it = kept.get(framework.name, "")
-        section = _section(framework, runs, _rows(before_it), _findings(before_it))
+        section = _section(framework, runs, _rows(before_it), before_it)
         sections.append("\n".join(section) if old is None else f"## {old}")
     return "\n".join(text.rstrip("\n") + "\n" for text in sections)
 
@@ -109,21 +110,22 @@ def _rows(section: str) -> dict[tuple[str, str], str]:
     return rows
 
 
-def _findings(section: str) -> dict[tuple[str, str], list[str]]:
-    """The lines of findings of a section as it was, by program and command."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for line in section.partition("\nFindings:\n\n")[2].partition("\n\n")[0].splitlines():
-        of = re.search(r" \((.+), (`[^`]+`)(?: and \d+ more)?\)\. ", line)
-        if of is not None:
-            found.setdefault((of[1].rpartition(" (")[2], of[2]), []).append(line)
-    return found
+def _kept(section: str, heading: str, runs: Iterable[Run]) -> list[str]:
+    """The lines below a heading of a section as it was that are of a program and a command that were not run now."""
+    again = {(run.case, f"`{run.command}`") for run in runs}
+    lines = []
+    for line in section.partition(f"\n{heading}\n\n")[2].partition("\n\n")[0].splitlines():
+        of = re.search(r" \((.+), (`[^`]+`)(?: and \d+ more)?\)\.(?: |$)", line)
+        if of is not None and (of[1].rpartition(" (")[2], of[2]) not in again:
+            lines.append(line)
+    return lines
 
 
 def _section(
     framework: Framework,
     runs: Sequence[Run],
     older: Mapping[tuple[str, str], str],
-    findings: Mapping[tuple[str, str], Sequence[str]],
+    before: str,
 ) -> Iterator[str]:
     known = judgements()
     own = [run for run in runs if run.framework == framework.name]
@@ -148,14 +150,20 @@ def _section(
     if stops:
         yield from ("", "What stops it:", "")
         yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
+    opens: dict[str, list[Run]] = {}
+    for run in own:
+        for text in run.open:
+            opens.setdefault(text, []).append(run)
+    asked = [f"- {_escaped(text)} ({_where(places)})." for text, places in opens.items()]
+    asked += _kept(before, OPEN, own)
+    if asked:
+        yield from ("", OPEN, "", *asked)
     found = _by_finding(own)
-    again = {(run.case, f"`{run.command}`") for run in own}
-    untold = [line for of, lines in findings.items() if of not in again for line in lines]
+    untold = _kept(before, FINDINGS, own)
     if found or untold:
-        yield from ("", "Findings:", "")
+        yield from ("", FINDINGS, "")
         for one, places in list(found.items()):
-            where = f"{places[0].case}, `{places[0].command}`{_more(places)}"
-            yield f"- {_escaped(_line(one))} ({where}). {_judged(known, one, places[0])}"
+            yield f"- {_escaped(_line(one))} ({_where(places)}). {_judged(known, one, places[0])}"
         yield from (_judged_anew(known, framework, line) for line in untold)
     tried = {run.case for run in met}
     untried = [bug for name, bug in wrong.items() if name not in tried and (bug.case, bug.what) in older]
@@ -163,8 +171,9 @@ def _section(
         yield from ("", "Planted bugs, one change each, and what `verify` names first:", "")
         yield from ("| program | bug | outcome | named first |", "| --- | --- | --- | --- |")
         for run in met:
-            bug, first = wrong[run.case], _escaped(_line(run.found[0])) if run.found else run.stopped
-            yield f"| {bug.case} | {bug.what} | {_outcome(run)} | {first} |"
+            bug = wrong[run.case]
+            first = _line(run.found[0]) if run.found else run.stopped or "; ".join(run.open)
+            yield f"| {bug.case} | {bug.what} | {_outcome(run)} | {_escaped(first)} |"
         yield from (older[bug.case, bug.what] for bug in untried)
     if framework.defects:
         yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
@@ -196,8 +205,9 @@ def _judged_anew(known: Sequence[Judgement], framework: Framework, line: str) ->
     return line if judgement is None else told + judgement.text
 
 
-def _more(places: Sequence[Run]) -> str:
-    return f" and {len(places) - 1} more" if len(places) > 1 else ""
+def _where(places: Sequence[Run]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0].case}, `{places[0].command}`{more}"
 
 
 def _line(found: Found) -> str:

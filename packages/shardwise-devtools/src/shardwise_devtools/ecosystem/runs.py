@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from shardwise.diagnostics.result import ExitCode
+
 from .environment import HERE, Environment
 from .frameworks import VERIFY, Case, Framework
 
@@ -34,6 +36,7 @@ class Run:
 
     ``exit_code``  its exit code; -1 if it had to be stopped. ``stopped``: what ended the program before its time.
     ``counts``     operations checked and not; for verify also tensors compared and not.
+    ``open``       why it is inconclusive, where it is.
     """
 
     framework: str
@@ -44,6 +47,7 @@ class Run:
     counts: Mapping[str, int]
     found: tuple[Found, ...]
     duration_s: float
+    open: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -81,7 +85,9 @@ def run_case(
     seconds = round(time.monotonic() - started_s, 1)
     without = f"it was stopped after {TIMEOUT_S:.0f} s" if code == -1 else f"no report, exit code {code}"
     stopped = _stopped(told, types) if told else without
-    return Run(framework.name, case.name, command, code, stopped, counts, tuple(_found(types, numbers)), seconds)
+    found = tuple(_found(types, numbers))
+    asked = tuple(map(shortened, (numbers or types).get("open", ()) if code == ExitCode.INCONCLUSIVE else ()))
+    return Run(framework.name, case.name, command, code, stopped, counts, found, seconds, asked)
 
 
 def command_line(case: Case, command: str) -> list[str]:
@@ -103,7 +109,13 @@ def save(runs: list[Run], file: Path) -> None:
 def load(file: Path) -> list[Run]:
     """What ``save`` has written."""
     return [
-        Run(**{**entry, "found": tuple(Found(**one) for one in entry["found"])})
+        Run(
+            **{
+                **entry,
+                "found": tuple(Found(**one) for one in entry["found"]),
+                "open": tuple(entry.get("open", ())),
+            }
+        )
         for entry in json.loads(file.read_text())
     ]
 

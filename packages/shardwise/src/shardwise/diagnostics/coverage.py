@@ -115,6 +115,11 @@ class Coverage:
             yield f"what one device would compute, where --global finds that {refused}"
 
     @property
+    def open_questions(self) -> tuple[str, ...]:
+        """Why a run that came to its end without errors is inconclusive, a sentence each."""
+        return self.unjudged or ("nothing was judged that depends on a parameter",)
+
+    @property
     def is_data_assumed(self) -> bool:
         """That ranks have data of their own is neither said nor refuted."""
         return any(one.is_assumed for one in self.own_data) and not any(one.alike for one in self.own_data)

@@ -53,6 +53,7 @@ def to_dict(result: RunResult) -> dict[str, object]:
         "findings": [_finding(finding) for finding in result.findings],
         "no_rule_ops": [{"op": op, "count": count} for op, count in result.no_rule_ops],
         "trusted": _notes(result.trusted),
+        "open": list(map(safe_str, result.coverage.open_questions if result.inconclusive else ())),
         "coverage": _coverage(result.coverage),
         "lost": _notes(result.lost),
         "unchecked": _notes(result.unchecked),

@@ -55,6 +55,7 @@ def to_dict(verdict: Verdict) -> dict[str, object]:
                 {**_key(one.key), "claim": safe_str(one.claim), "reason": safe_str(one.reason)}
                 for one in numbers.not_compared
             ],
+            "open": [safe_str(one) for one in numbers.open_questions],
             "notes": [safe_str(note) for note in numbers.notes],
             "parting": None
             if numbers.parting is None

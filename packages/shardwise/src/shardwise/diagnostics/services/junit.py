@@ -34,8 +34,8 @@ def to_junit(result: RunResult, *, root: str | None = None) -> str:
     if ending is not None:
         _said(run, "error", ending, base)
     elif result.inconclusive:
-        unjudged = safe_str("; ".join(result.coverage.unjudged))
-        said = f"not judged: {unjudged}" if unjudged else "nothing was judged that depends on a parameter"
+        unjudged = safe_str("; ".join(result.coverage.open_questions))
+        said = f"not judged: {unjudged}" if result.coverage.unjudged else unjudged
         ET.SubElement(run, "error", message=said, type="inconclusive")
     counts = {
         "tests": len(suite),
