@@ -275,3 +275,56 @@ def test_classes_of_loaders_are_as_before_afterwards():
     with Loading(None, keeps=True).watching():
         assert vars(Own)["__iter__"] is not before[0]["__iter__"]
     assert (dict(vars(Own)), DataLoader.__iter__, "__init_subclass__" in vars(DataLoader)) == before
+
+
+STREAM = """
+    import os
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Stream(IterableDataset):
+        def __init__(self, rank, size, seed):
+            self.rows = torch.randn(32, 4, generator=torch.Generator().manual_seed(seed))[rank::size]
+
+        def __iter__(self):
+            yield from self.rows.view(-1, 4, 4)[:2]
+
+    dist.init_process_group("gloo")
+    seed = [3]
+    torch.manual_seed(0)
+    model = DDP(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in DataLoader(Stream(dist.get_rank(), dist.get_world_size(), seed[0]), batch_size=None):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+"""
+DRAWN = """seed = [int.from_bytes(os.urandom(4), "big")]
+dist.broadcast_object_list(seed)"""
+BY_SIZE = "is the same on every rank, and other data than one rank reads"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ExitCode.CLEAN),
+        ({"Stream(dist.get_rank(),": "Stream(0,"}, ExitCode.FINDINGS),
+        ({"Stream(dist.get_rank(), dist.get_world_size(),": "Stream(0, 1,"}, ExitCode.INCONCLUSIVE),
+        ({"Stream(dist.get_rank(),": "Stream(0,", "seed = [3]": DRAWN}, ExitCode.INCONCLUSIVE),
+    ],
+    ids=["a part of its own", "the first part everywhere", "the whole everywhere", "in no run the same"],
+)
+def test_data_that_is_cut_for_the_ranks_of_which_all_read_one_part_is_found(tmp_path, changes, expected):
+    text = textwrap.dedent(STREAM)
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "script.py").write_text(text)
+    options = VerifyOptions(strict=False, timeout_s=60.0, narrow=False)
+    verdict = verify_subject(Script(Program(path=str(tmp_path / "script.py"))), {"dp": 2}, options)
+    assert verdict.exit_code is expected, str(verdict)
+    assert (BY_SIZE in str(verdict)) == (expected is ExitCode.FINDINGS)

@@ -82,7 +82,7 @@ class WithDrawsOfRanks:
     """One rank is given what all ranks draw. It answers if nothing was known before, or something is wrong."""
 
     given: Verification
-    known: bool
+    seen: Compared
 
     @classmethod
     def of(cls, asked: Verification, seen: Compared) -> WithDrawsOfRanks | None:
@@ -90,11 +90,12 @@ class WithDrawsOfRanks:
         drawn = parting is not None and parting.key.kind in ("drawn", "input")
         if asked.options.feed is not None or not (drawn or any(run.batches.iterated for run in seen.ranks)):
             return None
-        return cls(asked, bool(seen.numbers.disagreements))
+        return cls(asked, seen)
 
     def asked(self) -> Verification:
-        return self.given.with_options(replace(self.given.options, feed=True, show=False))
+        options = replace(self.given.options, feed=True, show=False)
+        return replace(self.given, options=options, before=self.seen)
 
     def answer(self, verdict: Verdict) -> Verdict | tuple[str, ...]:
         parts = verdict.numbers.parting is not None
-        return () if parts or (self.known and not verdict.numbers.disagreements) else verdict
+        return () if parts or (self.seen.numbers.disagreements and not verdict.numbers.disagreements) else verdict

@@ -17,6 +17,7 @@ from shardwise.interop.running.recording import Record
 from shardwise.interop.running.session import Partials
 
 from .comparison.notes import with_feed, with_notes
+from .comparison.reading_by_size import with_reading_by_size
 from .distance.numbers import Numbers
 from .distance.spread import NoneMoved
 from .distance.steadiness import forget_unsteady
@@ -144,9 +145,8 @@ def _keeps(changed: Intervention, alone: RankRun) -> bool:
 def _run_otherwise(asked: Verification, seen: Compared) -> tuple[Compared, Verdict | None]:
     """``seen`` with the questions that other ways leave open, and the verdict of the first that has one."""
     for way in other_ways(asked, seen):
-        other = way.asked()
         try:
-            verdict = verify_subject(other.subject, other.mesh, other.options, stage=other.stage)
+            verdict = _verdict(way.asked())
         except SpmdValueError:  # what the ranks draw makes no global batch
             continue
         answer = way.answer(verdict)
@@ -173,6 +173,9 @@ def _told(asked: Verification, seen: Compared) -> Numbers:
     numbers = with_notes(seen.numbers, seen.ranks, seen.alone)
     if asked.options.feed:
         numbers = with_feed(numbers, seen.ranks, seen.alone)
+        if asked.before is not None:
+            before = (*asked.before.ranks, asked.before.alone)
+            numbers = with_reading_by_size(numbers, seen.ranks, before, asked.before.numbers.parting)
     if asked.against is not None:
         numbers = replace(numbers, notes=(*numbers.notes, reference_note(asked, seen)))
     said = numbers.cause is not None and any(numbers.cause.code == one.code for one in seen.types.findings)

@@ -30,6 +30,7 @@ class Verification:
     ``references``  a file with the run on one rank, which is then not run again.
     ``against``     what the mesh is compared with in place of the program's own run on one rank.
     ``stage``       is told what is being done.
+    ``before``      what the program's runs were, before one rank was given what the ranks draw; None if it was not.
     """
 
     subject: Subject
@@ -38,6 +39,7 @@ class Verification:
     references: str = ""
     against: Reference | None = None
     stage: Callable[[str], None] = lambda text: None
+    before: Compared | None = None
 
     def require_mesh(self) -> None:
         """Errors: SW903 for what is no mesh."""

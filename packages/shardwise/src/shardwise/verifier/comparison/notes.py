@@ -15,7 +15,7 @@ import torch
 
 from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.printing.limits import counted
-from shardwise.interop.running.recording import IN_EVALUATION, Key, Record
+from shardwise.interop.running.recording import Key, Record
 from shardwise.mesh.axis import MeshAxis
 
 from ..distance.hints import size_named
@@ -24,6 +24,7 @@ from ..records.batches import is_shared, orders_apart
 from ..records.record import RankRun, initial_parameters
 from .drifted_buffers import drifted_buffers
 from .own_counts import own_counts_note
+from .reading_by_size import is_same, training_inputs
 from .step_settings import settings_note
 
 _SHOWN = 3
@@ -59,10 +60,10 @@ def _same_data(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
     """
     if len(ranks) < 2 or not ranks[0].data_parallel:
         return ()
-    first, *others = map(_training_inputs, (*ranks, alone))
+    first, *others = map(training_inputs, (*ranks, alone))
     batches = [value for value in first.values() if value is not None and value.numel() > 1]
     alike = all(
-        first.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in first.items())
+        first.keys() == other.keys() and all(is_same(value, other[key]) for key, value in first.items())
         for other in others
     )
     if not batches or not alike:
@@ -71,12 +72,6 @@ def _same_data(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
         "the model's wrapper shares out the data, and every rank trains on the same, which is all that one rank is "
         "given: without a share of its own (a DistributedSampler, or a slice by rank) more ranks train on no more data",
     )
-
-
-def _training_inputs(run: RankRun) -> dict[Key, torch.Tensor | None]:
-    """What modules are called with where gradients are wanted."""
-    inputs = (one for one in run.entries if isinstance(one, Record) and one.key.kind == "input")
-    return {one.key: one.value for one in inputs if not one.key.name.endswith(IN_EVALUATION)}
 
 
 def _untrained(ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, ...]:
@@ -142,10 +137,6 @@ def _asked(numbers: Numbers) -> Numbers:
     asked = f"where one rank draws what the ranks draw, one behind the other, {what} {first.said}"
     kept = tuple(one for one in numbers.disagreements if one not in differing)
     return replace(numbers, disagreements=kept, questions=(*numbers.questions, asked), module=None)
-
-
-def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    return one is other or (one is not None and other is not None and torch.equal(one, other))
 
 
 def _are_replicas(ranks: Sequence[RankRun]) -> bool:
