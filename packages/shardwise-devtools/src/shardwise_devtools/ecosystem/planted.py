@@ -57,7 +57,7 @@ BUGS = (
         'batch_mesh = parallel_dims.get_mesh("fsdp")\n            global'),
     Bug("torchtitan", "llama3, FSDP2 and TP", "gradients are clipped by the norm of a rank's own shards",
         "torchtitan/distributed/utils.py", "grads = [p.grad for p in parameters if p.grad is not None]\n",
-        "grads = [p.grad.to_local() for p in parameters if p.grad is not None]\n"),
+        "grads = [getattr(p.grad, 'to_local', lambda: p.grad)() for p in parameters if p.grad is not None]\n"),
     Bug("torchtitan", "llama3, PP", "each stage clips by its own norm",
         "torchtitan/train.py", 'pp_mesh=parallel_dims.get_optional_mesh("pp")', "pp_mesh=None"),
     Bug("megatron-core", "GPT, DP and TP", "the output of row-parallel layers is not summed",
