@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -167,6 +168,21 @@ def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypa
     (tmp_path / "programs" / "bad.py").write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(2))\n")
     run = run_case(here, Framework("some", ()), Case("bad", "bad.py", {"dp": 2}), CHECK, root)
     assert (run.exit_code, run.open) == (3, ("nothing was judged that depends on a parameter",))
+
+
+def test_a_module_that_is_wrong_has_the_line_that_calls_it(tmp_path):
+    here = Environment(tmp_path)
+    here.work.mkdir()
+    here.python = tmp_path / "python"
+    wrong = {"kind": "module", "name": "a", "said": "is another", "place": None, "used": {"file": "a.py", "line": 7}}
+    told = {"numbers": {"module": wrong, "disagreements": [{**wrong, "kind": "trained", "used": None}]}}
+    here.python.write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+    here.python.chmod(0o755)
+    run = run_case(here, Framework("some", ()), CASE, VERIFY, tmp_path)
+    assert [(found.place, found.text) for found in run.found] == [
+        ("a.py:7", "module a is another"),
+        ("", "trained a is another"),
+    ]
 
 
 def test_every_planted_bug_is_of_a_case_and_is_told_on_the_page():

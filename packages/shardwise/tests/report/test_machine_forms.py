@@ -27,7 +27,8 @@ from shardwise.diagnostics.services.annotations import LONGEST, MOST_OF_A_KIND, 
 from shardwise.diagnostics.services.junit import to_junit
 from shardwise.diagnostics.services.sarif import FINGERPRINT, to_sarif
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
-from shardwise.verifier.distance.numbers import Numbers
+from shardwise.interop.running.recording import Key
+from shardwise.verifier.distance.numbers import Against, Numbers, ValueDisagreement
 from shardwise.verifier.formats import to_json as to_verify_json
 from shardwise.verifier.text import Verdict
 
@@ -137,6 +138,17 @@ def test_numbers_that_are_no_verdict_say_why():
     assert (document["exit_code"], document["numbers"]["open"]) == (3, ["all ranks drew the same batches"])
     clean = json.loads(to_verify_json(replace(asked, numbers=Numbers(equal=3))))
     assert (clean["exit_code"], clean["numbers"]["open"]) == (0, [])
+
+
+def test_a_module_whose_output_is_wrong_has_the_line_that_calls_it():
+    key = Key("module", "layers.0 (Linear)", None)
+    wrong = ValueDisagreement(key, "f32[2]", Against.SHAPE, 0, (0,), (), (), None, "is not that", use=CALL)
+    document = json.loads(to_verify_json(Verdict("model.py", "dp=2", numbers=Numbers(1, 0, (wrong,), module=wrong))))
+    validate(document, "verify-2")
+    for told in (document["numbers"]["module"], *document["numbers"]["disagreements"]):
+        assert (told["place"], told["used"]["line"]) == (None, 2)
+    plain = Verdict("model.py", "dp=2", numbers=Numbers(1, 0, (replace(wrong, use=None),)))
+    assert json.loads(to_verify_json(plain))["numbers"]["disagreements"][0]["used"] is None
 
 
 def test_columns_count_characters_from_one_and_come_back():

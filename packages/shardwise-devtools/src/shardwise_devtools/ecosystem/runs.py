@@ -138,7 +138,8 @@ def _found(types: Mapping[str, Any], numbers: Mapping[str, Any]) -> Iterator[Fou
         yield Found(finding["code"], place(finding["place"]), shortened(finding["message"]))
     module = numbers.get("module")
     for one in (*([module] if module else []), *numbers.get("disagreements", ())):
-        yield Found("numbers", place(one["place"]), shortened(f"{one['kind']} {one['name']} {one['said']}"))
+        where = one["place"] or one.get("used")  # a module has no line of its own, but one that calls it
+        yield Found("numbers", place(where), shortened(f"{one['kind']} {one['name']} {one['said']}"))
 
 
 def place(location: Mapping[str, Any] | None) -> str:

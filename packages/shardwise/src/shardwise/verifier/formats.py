@@ -84,6 +84,7 @@ def _disagreement(wrong: ValueDisagreement) -> dict[str, object]:
         "index": list(wrong.index),
         "whole_index": list(wrong.whole_index),
         "hint": wrong.hint,
+        "used": location_dict(wrong.use),
         "difference": None if wrong.difference is None else _difference(wrong.difference),
     }
 
