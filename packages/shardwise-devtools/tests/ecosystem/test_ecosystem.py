@@ -170,6 +170,7 @@ def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypa
     assert (run.exit_code, run.open) == (3, ("nothing was judged that depends on a parameter",))
 
 
+@pytest.mark.processes
 def test_a_module_that_is_wrong_has_the_line_that_calls_it(tmp_path):
     here = Environment(tmp_path)
     here.work.mkdir()
