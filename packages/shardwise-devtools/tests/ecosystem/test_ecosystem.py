@@ -119,6 +119,10 @@ def test_the_page_says_what_leaves_a_row_open_and_keeps_that_of_rows_that_were_n
     assert told in after
     assert report.page([some], [replace(asked, command=VERIFY)], before).count("over pp") == 2
     assert "over pp" not in report.page([some], [RUN], before)
+    stopped = report.page([some], [replace(RUN, stopped="it was stopped")], before)
+    told = "What stops it:\n\n- it was stopped (a, `check`).\n"
+    assert told in stopped
+    assert told in report.page([some], [replace(RUN, command=VERIFY)], stopped)
 
 
 def test_what_leaves_a_run_open_is_kept_of_its_report(tmp_path):

@@ -21,7 +21,7 @@ INTRODUCTION = (
     "another version of shardwise says otherwise. In `check`, a program without annotations is typed by its wrappers",
     "and by torch's own marks or Megatron's; `verify` compares the numbers of all ranks with those of one.",
 )
-FINDINGS, OPEN = "Findings:", "What leaves it open:"
+STOPS, OPEN, FINDINGS = "What stops it:", "What leaves it open:", "Findings:"
 _OLDER = " (an older run)"
 _UNJUDGED = "Not judged."
 OUTCOMES = {0: "clean", 1: "findings", 2: "no verdict", 3: "inconclusive", -1: "out of time"}
@@ -146,18 +146,8 @@ def _section(
     wrong = {bug.name: bug for bug in BUGS if bug.framework == framework.name}
     met = [run for run in own if run.case in wrong]
     own = [run for run in own if run.case not in wrong]
-    stops = {run.stopped: run for run in own if run.stopped}
-    if stops:
-        yield from ("", "What stops it:", "")
-        yield from (f"- {run.case}, `{run.command}`: {_escaped(text)}" for text, run in stops.items())
-    opens: dict[str, list[Run]] = {}
-    for run in own:
-        for text in run.open:
-            opens.setdefault(text, []).append(run)
-    asked = [f"- {_escaped(text)} ({_where(places)})." for text, places in opens.items()]
-    asked += _kept(before, OPEN, own)
-    if asked:
-        yield from ("", OPEN, "", *asked)
+    yield from _told(STOPS, ((run.stopped, run) for run in own if run.stopped), _kept(before, STOPS, own))
+    yield from _told(OPEN, ((text, run) for run in own for text in run.open), _kept(before, OPEN, own))
     found = _by_finding(own)
     untold = _kept(before, FINDINGS, own)
     if found or untold:
@@ -179,6 +169,15 @@ def _section(
         yield from ("", "Defects of it that were met:", "", *(f"- {one}." for one in framework.defects))
     if framework.cannot:
         yield from ("", "Not run here:", "", *(f"- {reason}." for reason in framework.cannot))
+
+
+def _told(heading: str, said: Iterable[tuple[str, Run]], kept: Sequence[str]) -> Iterator[str]:
+    """What is said of runs, each text once with the first of them, and what the page has said of others."""
+    places: dict[str, list[Run]] = {}
+    for text, run in said:
+        places.setdefault(text, []).append(run)
+    if places or kept:
+        yield from ("", heading, "", *(f"- {_escaped(text)} ({_where(runs)})." for text, runs in places.items()), *kept)
 
 
 def _by_finding(runs: Iterable[Run]) -> dict[Found, list[Run]]:
