@@ -185,6 +185,27 @@ def test_inputs_are_equal_on_tensor_parallel_ranks(groups):
         assert places(model(torch.randn(5, 16), mask=torch.randn(16))) == "VI"
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({"dp": spmd.V}, "VI"), ({"dp": spmd.R}, "RI"), ({"dp": spmd.V, "tp": spmd.V}, "VV"), ({"tp": spmd.R}, "R")],
+    ids=str,
+)
+def test_what_is_said_of_an_input_along_other_axes_leaves_it_equal_on_tensor_parallel_ranks(groups, said, expected):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        x = spmd.assert_type(torch.randn(5, 16), said)
+        Model()(x, torch.ones(16))
+        assert places(x) == expected
+
+
+def test_data_that_is_dealt_out_by_hand_is_equal_on_tensor_parallel_ranks(groups):
+    with checking(strict=False, local=True, collect=Collector(), observe=True):
+        model = groups(Model())
+        group = sys.modules["megatron.core.parallel_state"].get_data_parallel_group()
+        x = torch.randn(6, 16).chunk(dist.get_world_size(group))[dist.get_rank(group)]
+        assert places(x) == "V", "the cut says so"
+        assert places(model(x, torch.ones(16))) == "VI"
+
+
 def test_what_a_part_of_a_model_gets_is_not_assumed(groups):
     with checking(strict=False, local=True, collect=Collector(), observe=True):
         whole = nn.ModuleList([nn.Identity()])

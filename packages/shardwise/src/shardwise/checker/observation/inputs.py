@@ -12,7 +12,7 @@ import torch
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Origin, Tag, set_part, set_tag, tag_of, type_of
+from shardwise.interop.tensors.tagging import Origin, Provenance, Tag, set_part, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
 from shardwise.types.tensor_type import UNTYPED, Ground, TensorType
@@ -52,12 +52,16 @@ def is_data(x: torch.Tensor) -> bool:
 
     A constant may be one too: positions of the documents that a rank has packed are made of ``arange``.
     """
-    made = x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled())
     known = type_of(x)
-    return not made and (known is UNTYPED or known.ground is Ground.CONSTANT) and not is_dtensor(x)
+    return not is_made(x) and (known is UNTYPED or known.ground is Ground.CONSTANT)
 
 
-def put_type(x: torch.Tensor, type: TensorType, origin: Origin) -> None:
+def is_made(x: torch.Tensor) -> bool:
+    """True if ``x`` may be what another part of the model has made, or tells its layout itself."""
+    return x.requires_grad or (x.is_floating_point() and not torch.is_grad_enabled()) or is_dtensor(x)
+
+
+def put_type(x: torch.Tensor, type: TensorType, origin: Provenance) -> None:
     """Type ``x``, and of the memory that it shares with others nothing else."""
     tag = tag_of(x)
     if tag is None or tag.cell is None:

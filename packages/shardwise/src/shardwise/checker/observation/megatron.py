@@ -18,14 +18,14 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.dtensors import is_dtensor
-from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, type_of
+from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import cut_along
 from shardwise.types.placement import I, PerMeshAxisLocalSpmdType, R, V
 from shardwise.types.tensor_type import Ground, TensorType
 
 from ..state.session import CheckSession
-from .inputs import CONSTANT_OF_MEGATRON, OF_MEGATRON, is_constant, is_data, put_type
+from .inputs import CONSTANT_OF_MEGATRON, OF_MEGATRON, is_assumed, is_constant, is_data, is_made, put_type
 from .wrappers import averaged
 
 STATE = "megatron.core.parallel_state"
@@ -90,16 +90,27 @@ def type_shards(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup) ->
 
 
 def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
-    """Type what a model gets and nobody has typed: equal on tensor parallel ranks, each data parallel rank's own."""
+    """Type what a model gets and nobody has typed: equal on tensor parallel ranks, each data parallel rank's own.
+
+    Where something says of other axes alone what it is, as a cut by the rank's number does, it is equal there as well.
+    """
     state = _state()
-    untyped = [x for x in inputs if isinstance(x, torch.Tensor) and is_data(x)]
-    if state is not None and untyped:
-        places = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
-        places |= dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
+    data = [x for x in inputs if isinstance(x, torch.Tensor) and not is_made(x)]
+    if state is not None and data:
+        own = dict.fromkeys(_axes(state.get_data_parallel_group(), state.get_context_parallel_group()), V)
+        equal = dict.fromkeys(_axes(state.get_tensor_model_parallel_group()), I)
         site = user_site()
-        for x in untyped:
-            origin = Origin(site, CONSTANT_OF_MEGATRON if is_constant(x) else OF_MEGATRON)
-            put_type(x, TensorType.of(places), origin)
+        for x in data:
+            known, tag = type_of(x), tag_of(x)
+            if is_data(x):
+                origin = Origin(site, CONSTANT_OF_MEGATRON if is_constant(x) else OF_MEGATRON)
+                put_type(x, TensorType.of(own | equal), origin)
+            elif tag is not None and known.local:
+                unsaid = {axis: I for axis in equal if all(axis.isorthogonal(one) for one in known.axes)}
+                after, said = known.with_placements(unsaid), Origin(site, OF_MEGATRON)
+                if unsaid:
+                    origins = tuple(said if axis in unsaid else tag.origin_of(axis) for axis in after.axes)
+                    put_type(x, after, tag.origin if is_assumed(x) else origins)
 
 
 def _model_parallel(state: _State) -> tuple[dist.ProcessGroup, ...]:
