@@ -23,6 +23,8 @@ DECIDED = [
     "n = m = READ + 1\nfor _ in range(m): pass",
     "def f():\n    n = READ\n    while n: pass",
     "f = lambda x: 1 if READ else 2",
+    "n = READ\nif n is not None and n > 3: pass",
+    "n = READ\nif (n > 3) is True: pass",
 ]
 NOT_DECIDED = [
     "print(READ)",
@@ -34,6 +36,8 @@ NOT_DECIDED = [
     "if n: pass\ndef f():\n    n = READ",
     "y = x[READ]",
     "for n in READ: pass",
+    "if n is not None:\n    n = split(n, READ)",
+    "n = READ\nif n is None or isinstance(n, int): pass",
 ]
 
 

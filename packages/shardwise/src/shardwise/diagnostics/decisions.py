@@ -67,7 +67,7 @@ def _scopes(file: str) -> tuple[_Scope, ...]:
 def _scope(root: ast.AST, span: Span) -> _Scope:
     nodes = list(_own_nodes(root))
     deciding = [expression for node in nodes for expression in _deciding(node)]
-    names = {part.id for expression in deciding for part in ast.walk(expression) if isinstance(part, ast.Name)}
+    names = {part.id for expression in deciding for part in _of_value(expression) if isinstance(part, ast.Name)}
     named = [
         (span_of(node.value), target.id)
         for node in nodes
@@ -84,6 +84,21 @@ def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, _SCOPES):
             yield node
             yield from _own_nodes(node)
+
+
+def _of_value(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands in ``node``, but for what is only asked whether it is there, or of which kind it is."""
+    yield node
+    if isinstance(node, ast.Compare) and all(map(_is_none, node.comparators)):
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _of_value(child)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _deciding(node: ast.AST) -> Iterator[ast.expr]:
