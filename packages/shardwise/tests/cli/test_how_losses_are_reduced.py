@@ -33,6 +33,9 @@ optimizer.step()
 DEALT = """
 x, y = torch.randn(8, 6)[rank::world], torch.randint(0, 3, (8,))[rank::world]
 """
+OF_EACH = """
+x, y = torch.randn(2 * world, 6)[rank::world], torch.randint(0, 3, (2 * world,))[rank::world]
+"""
 PUT_TOGETHER = """
 x, y = torch.zeros(8, 6), torch.full((8,), -1)
 for n, (row, label) in enumerate(rows):
@@ -90,6 +93,42 @@ def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, dat
     told = [*(finding["code"] for finding in report["findings"]), *report["coverage"]["own_reductions"]]
     assert report["verdict"] == verdict, told
     assert any(said in one for one in told) if said else not told, told
+
+
+PLAIN = "ranks = int(f'{world}'); "
+"""A number of which no type is left."""
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("data", "loss", "verdict", "lost"),
+    [
+        (DEALT, SUM + " / 8", "findings", False),
+        (DEALT, PLAIN + SUM + " / (8 // ranks)", "clean", False),
+        (DEALT, PLAIN + SUM + " * ranks / 8", "clean", False),
+        (DEALT, PLAIN + SUM + " * 2 * ranks / 16", "clean", False),
+        (DEALT, PLAIN + "loss = F.cross_entropy(model(x), y) / ranks", "findings", False),
+        (DEALT, "loss = F.cross_entropy(model(x), y) / 3", "clean", False),
+        (OF_EACH, SUM + " / 2", "clean", True),
+        (OF_EACH, PLAIN + SUM + " / ranks", "clean", True),
+    ],
+    ids=[
+        "by all samples",
+        "by the own",
+        "by all, times the ranks",
+        "two factors",
+        "a mean, by the ranks",
+        "a mean, by a constant",
+        "as many of each rank, by these",
+        "as many of each rank, by the ranks",
+    ],
+)
+def test_numbers_are_compared_with_those_on_another_number_of_ranks(project, data, loss, verdict, lost):
+    report = reported(project, PROGRAM + data + loss + STEP)
+    found = [finding["code"] for finding in report["findings"]]
+    assert report["verdict"] == verdict, found
+    assert found == (["SW616"] if verdict == "findings" else [])
+    assert any("of what SGD.step takes" in one["what"] for one in report["lost"]) is lost, report["lost"]
 
 
 @pytest.mark.one_in(2)

@@ -32,6 +32,10 @@ OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
 COUNTS = ("i", "u", "b8")
 """How types of whole numbers and truth values begin."""
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
+SAID_OF_NUMBERS = (
+    "found with global types (--global), which know which dims of the batches are sharded, and with the scale of the "
+    "numbers that the program writes: they were compared with those of a run on another number of ranks"
+)
 
 
 def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
@@ -54,10 +58,12 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     second = further_run(other, check_program, program, globally, "with global types")
     if second is None or second.stopped is not None:
         return result
+    fact = SAID
     if not second.errors and any(is_of_gradients(one.what) for one in second.lost):
-        second = _with_numbers(program, globally, second, result.coverage.own_data, other)
+        third = _with_numbers(program, globally, result.coverage.own_data, other)
+        second, fact = (second, SAID) if third is None else (third, SAID_OF_NUMBERS)
     of_scale = [
-        replace(one, facts=(*one.facts, SAID)) for one in second.errors if one.code in OF_SCALE and not _own_means(one)
+        replace(one, facts=(*one.facts, fact)) for one in second.errors if one.code in OF_SCALE and not _own_means(one)
     ]
     said = {one.location for one in result.findings if one.code == BRANCHES}
     errors = [one for one in second.errors if one.code != READS or one.location not in said]
@@ -94,15 +100,15 @@ _FOLLOWED = {
 
 
 def _with_numbers(
-    program: Program, options: CheckOptions, second: RunResult, data: Sequence[OwnData], other: KeptProcess
-) -> RunResult:
-    """``second``, whose gradients are on no known scale, or one that knows on which the program's numbers are."""
+    program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess
+) -> RunResult | None:
+    """A run that knows on which scale the program's numbers are, where gradients have lost theirs; None if none can."""
     told = known_numbers(program, options, data, other)
     if told is None or not told[1]:
-        return second
+        return None
     why = "with global types, and the scale of the numbers that it writes"
     third = further_run(other, check_program, program, replace(options, told=told), why)
-    return second if third is None or third.stopped is not None else third
+    return None if third is None or third.stopped is not None else third
 
 
 def _own_means(finding: Finding) -> list[str]:

@@ -6,7 +6,7 @@ loss * 2           as many as there are ranks, read of the environment: 4 on fou
 
 A number in a product with a tensor may be any of these, and one run cannot tell. So the program runs on as many ranks
 as it was given, and on half or twice as many along the axis over which its data are shared out, and such numbers are
-noted by the line that they stand in. Nothing is known unless its data are the same in both runs, shared out among more:
+noted by the call that they stand in. Nothing is known unless its data are the same in both runs, shared out among more:
 a batch of so many a rank makes another program of it.
 """
 
@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from shardwise.diagnostics.coverage import OwnData
-from shardwise.diagnostics.source import user_location
+from shardwise.diagnostics.source import is_library_calling, user_location
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
+from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.shape import MeshShape
@@ -42,11 +42,11 @@ _MOST_POWER = 2
 
 @dataclass
 class NumbersUsed:
-    """What one run has written: numbers in products with tensors, by line and function; ``rows``: the sizes of the data
-    that modules were called with along their first dim.
+    """What one run has written: numbers in products with tensors, by the call; ``rows``: the sizes of the first dims of
+    the data that the first module was called with.
     """
 
-    numbers: dict[tuple[str, int, str], set[float]] = field(default_factory=dict)
+    numbers: dict[SourceLocation, set[float]] = field(default_factory=dict)
     rows: set[int] = field(default_factory=set)
 
 
@@ -57,14 +57,16 @@ def known_numbers(
 
     None if there is no such axis of the mesh, or the program does not run on another number of ranks.
     """
-    shape = options.mesh
-    name = None if shape is None else _shared_axis(shape, options.rank, data)
-    if shape is None or name is None:
+    shape = options.mesh or MeshShape((("", options.world_size),))
+    name = _shared_axis(shape, options.rank, data)
+    if name is None:
         return None
     size = dict(shape.axes)[name]
     count = size // 2 if size > 2 and size % 2 == 0 else 2 * size
     resized = MeshShape(tuple((axis, count if axis == name else own) for axis, own in shape.axes))
-    elsewhere = replace(options, mesh=resized, world_size=options.world_size * count // size)
+    elsewhere = replace(
+        options, mesh=None if options.mesh is None else resized, world_size=options.world_size * count // size
+    )
     why = "on as many ranks and on another number of them, to compare the numbers that it writes"
     here = further_run(other, numbers_used, program, options, why)
     there = None if here is None else further_run(other, numbers_used, program, elsewhere, why)
@@ -74,6 +76,7 @@ def known_numbers(
 
 
 def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | None:
+    """The axis of the mesh over whose ranks data are shared out, if it is one."""
     groups = {one.groups for one in data}
     if len(groups) != 1 or len(group := next(iter(groups))) != 1:
         return None
@@ -97,7 +100,7 @@ def exponents_of(here: NumbersUsed, there: NumbersUsed, ratio: float) -> dict[fl
 
 
 def _exponent(here: set[float], there: set[float], ratio: float) -> Exponent:
-    for power in range(-_MOST_POWER, _MOST_POWER + 1):
+    for power in sorted(range(-_MOST_POWER, _MOST_POWER + 1), key=abs):  # zero is no power of anything
         moved = sorted(number * ratio**power for number in here)
         if len(moved) == len(there) and all(map(math.isclose, moved, sorted(there))):
             return power
@@ -119,32 +122,37 @@ def numbers_used(program: Program, options: CheckOptions) -> NumbersUsed | None:
 
 
 class _Noting(TorchFunctionMode):
-    def __init__(self, numbers: dict[tuple[str, int, str], set[float]]) -> None:
+    """Hears the calls of torch, and notes the numbers in products that the program itself asks for."""
+
+    def __init__(self, numbers: dict[SourceLocation, set[float]]) -> None:
         super().__init__()
         self._numbers = numbers
 
     def __torch_function__(
-        self, func: Any, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+        self,
+        func: TorchFunction,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
         name = getattr(func, "__name__", "").strip("_")
         if name in _PRODUCTS:
             given = (*args, *(kwargs or {}).values())
             numbers = [float(one) for one in given if isinstance(one, (int, float)) and not isinstance(one, bool)]
-            place = user_location() if numbers else None
+            place = user_location() if numbers and not is_library_calling() else None
             if place is not None:
-                self._numbers.setdefault((place.file, place.line, name), set()).update(numbers)
+                self._numbers.setdefault(place, set()).update(numbers)
         return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
-def _noting_rows(rows: set[int]) -> Any:
-    def called(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+def _noting_rows(rows: set[int]) -> Iterator[None]:
+    def called(module: torch.nn.Module, args: tuple[object, ...]) -> None:
         if not rows:
-            leaves = tree_leaves((args, dict(kwargs)))
-            rows.update(len(x) for x in leaves if isinstance(x, torch.Tensor) and x.ndim and not x.requires_grad)
+            data = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor) and x.ndim and not x.requires_grad)
+            rows.update(map(len, data))
 
-    hook: Callable[..., RemovableHandle] = torch.nn.modules.module.register_module_forward_pre_hook
-    handle = hook(lambda module, args: called(module, args, {}))
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(called)
     try:
         yield
     finally:
