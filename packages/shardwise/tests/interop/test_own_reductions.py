@@ -11,6 +11,7 @@ from shardwise.interop.autograd.own_reductions import PARTIAL_MEAN, SUM, own_red
 WEIGHT = torch.nn.Parameter(torch.randn(3, 4))
 X, Y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
 IGNORED = torch.tensor([0, -100, 2, 0, 1])
+SCORES = torch.randn(6, 3, requires_grad=True)
 MASK = torch.tensor([1.0, 1, 0, 1, 1])
 
 
@@ -24,6 +25,7 @@ def ce(targets=Y, **options):
 
 MEANS = {
     "the mean of as many targets as there are": ce,
+    "of rows that each ignore their last": lambda: F.cross_entropy(SCORES, torch.tensor([0, 1, -100, 2, 0, -100])),
     "smoothed": lambda: ce(label_smoothing=0.1),
     "divided by the number of samples": lambda: ce(reduction="sum") / len(X),
     "and by how many calls are accumulated": lambda: ce(reduction="sum") / len(X) / 4,
@@ -48,6 +50,8 @@ SUMS = {
 }
 PARTIAL = {
     "some targets are ignored": lambda: ce(IGNORED),
+    "some of each row, but others": lambda: F.cross_entropy(SCORES, torch.tensor([0, 1, -100, -100, 0, 2])),
+    "all of a row": lambda: F.cross_entropy(SCORES, torch.tensor([0, 1, 2, -100, -100, -100])),
     "classes have weights": lambda: ce(weight=torch.tensor([1.0, 2, 3])),
 }
 

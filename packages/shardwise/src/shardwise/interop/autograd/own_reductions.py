@@ -4,7 +4,7 @@ cross_entropy(logits, targets)                    a mean of as many as there are
 losses.sum() / len(x), kl_div(.., "batchmean")    so it is: the divisor is the first size of what is summed
 losses.sum(), mse_loss(.., reduction="sum")       a sum
 (losses * mask).sum() / mask.sum()                a sum, by what this rank has of its own
-cross_entropy(logits, targets) with ignored ones  a mean of those that this rank has
+cross_entropy(logits, targets) with ignored ones  a mean of those that this rank has, if rows ignore others each
 loss + 0.01 * weight.pow(2).sum()                 the sum is of parameters, which are no samples
 
 The mean over ranks of their means is the mean of all samples where each has as many. Of anything else it is that only
@@ -39,6 +39,10 @@ _OF_ELEMENTS = frozenset(
 """What is made of parameters' elements, as the terms of a penalty are, and not by a model of data."""
 _MEAN, _SUM = 1, 2
 """What a loss keeps as its reduction."""
+_UNSIGNED = 1 << 64
+"""A node keeps a negative index to ignore as this many more."""
+_ROWS = 4096
+"""Of so many samples less one at most it is asked whether they ignore the same targets."""
 _MOST = 256
 """Nodes of a graph that are looked at."""
 
@@ -118,7 +122,15 @@ def _counts_anew(node: object) -> bool:
     target, total = saved_by(node, "target"), saved_by(node, "total_weight")
     if not isinstance(target, torch.Tensor) or not isinstance(total, torch.Tensor):
         return False
-    return has_values(total) and bool(total != target.numel())
+    if not has_values(total) or not has_values(target) or bool(total == target.numel()):
+        return False
+    ignored = saved_by(node, "ignore_index")
+    if saved_by(node, "weight") is not None or not isinstance(ignored, int):
+        return True
+    # As where the last position of every row has nothing to predict: so it is on every rank.
+    left_out = (target == (ignored if ignored < _UNSIGNED // 2 else ignored - _UNSIGNED)).flatten()
+    rows = [left_out.view(count, -1) for count in range(2, min(len(left_out), _ROWS)) if len(left_out) % count == 0]
+    return not any(bool((row == row[:1]).all()) and not row.all() for row in rows)
 
 
 def _is_of_parameters(nodes: Sequence[Node | None]) -> bool:
