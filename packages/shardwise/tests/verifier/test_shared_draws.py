@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from shardwise.diagnostics.source_location import SourceLocation
-from shardwise.interop.running.recording import Draw, Key
+from shardwise.interop.running.recording import Draw, Key, Record
+from shardwise.types.tensor_type import UNTYPED
 from shardwise.verifier.distance.value_comparison import Entries
-from shardwise.verifier.layouts.shared_draws import shared_out
+from shardwise.verifier.layouts.shared_draws import drawn_alike, shared_out
 
 HERE = SourceLocation("train.py", 7, 7, 4, 9)
 
@@ -50,3 +52,13 @@ def test_numbers_that_nobody_seeded_are_no_part_of_anything():
 
 def test_a_place_that_only_ranks_reach_is_not_shared_out():
     assert not shared_out([draws("ab"), draws("cd")], {})
+
+
+def test_only_what_is_drawn_before_the_first_parameter_tells_of_its_initial_values():
+    parameter = Key("parameter", "weight", None, 1)
+    first = {parameter: Record(parameter, UNTYPED, "", torch.ones(2))}
+    noise = Key("drawn", "rand", HERE, 1)
+    own = [draws("a") | first | {noise: Draw(noise, b"x", (rank,))} for rank in range(2)]
+    assert drawn_alike(own, draws("a") | first)
+    assert not drawn_alike(own, draws("a", shape=6) | first), "each has drawn a piece of its own"
+    assert not drawn_alike([own[0], draws("b")], draws("a"))

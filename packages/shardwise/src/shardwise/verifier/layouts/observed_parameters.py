@@ -26,6 +26,7 @@ from .alignment import AlignedParameter, Alignment, is_constant
 from .held_parts import put_together, with_those_alike
 from .local_training import AVERAGED, averaged_steps
 from .shared_data import repeated_piece
+from .shared_draws import drawn_alike
 
 OF_PARAMETERS = ("parameter", "gradient", "left", "updated", "trained")
 """Kinds of records that lie as a parameter does. Where their type leaves out an axis they are replicas along it."""
@@ -76,6 +77,10 @@ class ObservedParameters:
         lost = [name for name in names if not self.alignment.of(name) and name not in self.alignment.multiples]
         named = [name for name in lost if not name.startswith(NAMELESS)]
         return named if len(lost) < len(names) else lost
+
+    @functools.cached_property
+    def _drawn_alike(self) -> bool:
+        return drawn_alike(self._ranks, self._alone)
 
     @functools.cached_property
     def _averaged_steps(self) -> frozenset[str]:
@@ -246,12 +251,12 @@ class ObservedParameters:
 
     def _same_piece(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Pieces of a parameter that all began as the same one, as where a wrapper has sent that of the first rank to
-        all, or where all ranks draw theirs from the same seed.
+        all. Not where ranks draw pieces of their own, from the same seed: nobody knows what one rank would draw then.
         """
         there = self._alone.get(self.key_alone(key))
         if key.kind != "parameter" or not isinstance(there, Record) or there.value is None or len(pieces) < 2:
             return None
-        wrong = repeated_piece(key, first, pieces, there.value)
+        wrong = repeated_piece(key, first, pieces, there.value) if self._drawn_alike else None
         return None if wrong is None else replace(wrong, hint=_OF_ONE_PIECE)
 
     def _starts(self, name: str) -> dict[int, torch.Tensor]:
@@ -296,8 +301,7 @@ _OWED = {
     Way.MEAN: "is not averaged over {over}: the mean of those of the ranks is that of one rank",
 }
 _OF_ONE_PIECE = (
-    "cut each rank's piece from weights that are drawn in full from one seed, and let no wrapper or broadcast go over "
-    "ranks whose pieces differ"
+    "let no wrapper or broadcast go over ranks whose pieces differ: give it the group of those that hold the same"
 )
 _TO_DO = {
     Way.SUM: "all_reduce it over {over} after backward, before the step",

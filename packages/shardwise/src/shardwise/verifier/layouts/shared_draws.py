@@ -6,6 +6,7 @@ for i in own_samples:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -26,6 +27,17 @@ def shared_out(ranks: Sequence[Entries], alone: Entries) -> frozenset[Key]:
         for source, made in whole.items()
         if _is_shared_out([part.get(source, Counter()) for part in parts], made)
     )
+
+
+def drawn_alike(ranks: Sequence[Entries], alone: Entries) -> bool:
+    """Have all runs drawn the same before a parameter is seen? Then what ranks hold is cut of the same weights."""
+    first, *others = map(_initial, (alone, *ranks))
+    return all(other == first for other in others)
+
+
+def _initial(run: Entries) -> dict[Key, tuple[bytes, tuple[int, ...]]]:
+    before = itertools.takewhile(lambda entry: entry[0].kind != "parameter", run.items())
+    return {key: (draw.state, draw.shape) for key, draw in before if isinstance(draw, Draw)}
 
 
 def _is_shared_out(parts: Sequence[Made], whole: Made) -> bool:
