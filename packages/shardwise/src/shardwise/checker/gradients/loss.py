@@ -138,8 +138,8 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     losses are means of as many samples; where ``loss`` is none, its scale has to be known.
     """
     type = type_of(loss)
-    open = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
-    said = own_reduction(loss, session.untyped.shared) if open and not divides_in_its_own_way() else None
+    unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
+    said = own_reduction(loss, session.untyped.shared) if unscaled and not divides_in_its_own_way() else None
     if said is not None:
         place = in_brackets(user_location())
         session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None
