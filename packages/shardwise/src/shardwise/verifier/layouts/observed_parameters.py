@@ -251,7 +251,7 @@ class ObservedParameters:
 
     def _same_piece(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Pieces of a parameter that all began as the same one, as where all ranks cut the first, or a wrapper has sent
-        it to all. Not where ranks draw pieces of their own, from the same seed: nobody knows what one rank would draw then.
+        it to all. Not where ranks draw their pieces from the same seed: nobody knows what one rank would draw then.
         """
         there = self._alone.get(self.key_alone(key))
         if key.kind != "parameter" or not isinstance(there, Record) or there.value is None or len(pieces) < 2:
@@ -301,8 +301,8 @@ _OWED = {
     Way.MEAN: "is not averaged over {over}: the mean of those of the ranks is that of one rank",
 }
 _OF_ONE_PIECE = (
-    "cut each rank's piece by its own number, and let no wrapper or broadcast go over ranks whose pieces differ: give it "
-    "the group of those that hold the same"
+    "cut each rank's piece by its own number, and let no wrapper or broadcast go over ranks whose pieces differ: "
+    "give it the group of those that hold the same"
 )
 _TO_DO = {
     Way.SUM: "all_reduce it over {over} after backward, before the step",
