@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.finding import render
 from shardwise.diagnostics.printing.limits import EVERYTHING
 from shardwise.diagnostics.result import Noted, RunResult
@@ -43,6 +44,16 @@ class Elements(HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+def test_each_thing_that_is_not_judged_is_a_sentence():
+    losses = (
+        "the loss (train.py:3:1), which rests on parameters without a type",
+        "the scale of the loss (train.py:5:1)",
+    )
+    coverage = Coverage(typed_parameters=1, parameters=1, unjudged_losses=losses)
+    shown = " ".join("".join(Elements(report_page(RunResult(checked_ops=1, coverage=coverage))).text).split())
+    assert f"Not judged: {losses[0]}. Not judged: {losses[1]}. " in shown
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
