@@ -8,28 +8,12 @@ import textwrap
 
 import pytest
 
+from .test_logged_numbers import BEGUN, STEP
 from .test_observe import reported
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("kept")]
 
-PROGRAM = """
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
-model = DistributedDataParallel(nn.Linear(6, 3))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-rows = [(torch.randn(6), n % 3) for n in range(8)]
-"""
-STEP = """
-loss.backward()
-optimizer.step()
-"""
+PROGRAM = BEGUN + "rows = [(torch.randn(6), n % 3) for n in range(8)]\n"
 DEALT = """
 x, y = torch.randn(8, 6)[rank::world], torch.randint(0, 3, (8,))[rank::world]
 """

@@ -12,7 +12,7 @@ from .test_observe import reported
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("kept")]
 
-PROGRAM = """
+BEGUN = """
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -24,10 +24,15 @@ rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Linear(6, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+PROGRAM = (
+    BEGUN
+    + """
 x, y = torch.randn(8, 6).chunk(world)[rank], torch.randint(0, 3, (8,)).chunk(world)[rank]
 mask = (torch.rand(8) > 0.4).float().chunk(world)[rank]
 per = F.cross_entropy(model(x), y, reduction="none") * mask
 """
+)
 STEP = """
 loss.backward()
 optimizer.step()

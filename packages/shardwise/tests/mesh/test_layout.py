@@ -139,6 +139,7 @@ def test_a_rank_is_the_first_of_its_fiber_and_what_it_is_off(pair):
         assert [(axis.offset(rank), axis.place(rank)) for rank in fiber] == [
             (rank - first, place) for place, rank in enumerate(fiber)
         ]
+        assert {axis.fiber(rank) for rank in fiber} == {tuple(fiber)}
 
 
 @given(st.one_of(st.tuples(layouts(2), layouts(2)), digits_of_a_grid()))

@@ -149,15 +149,19 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         (one.axis, one.unknown, one.taken): one for each in coverages.values() for one in each.unjudged_gradients
     }
     worst = {one.axis: one for one in sorted(gradients.values(), key=lambda one: one.unknown / one.taken)}
+
+    def together(field: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(said for each in coverages.values() for said in getattr(each, field)))
+
     return replace(
         most,
-        unjudged_axes=tuple(dict.fromkeys(axis for each in coverages.values() for axis in each.unjudged_axes)),
+        unjudged_axes=together("unjudged_axes"),
         own_data=tuple(dict.fromkeys(_compared({rank: each.own_data for rank, each in coverages.items()}))),
         unjudged_gradients=tuple(worst.values()),
-        unjudged_losses=tuple(dict.fromkeys(said for each in coverages.values() for said in each.unjudged_losses)),
+        unjudged_losses=together("unjudged_losses"),
         says_types=any(each.says_types for each in coverages.values()),
-        own_elements=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_elements)),
-        own_reductions=tuple(dict.fromkeys(said for each in coverages.values() for said in each.own_reductions)),
+        own_elements=together("own_elements"),
+        own_reductions=together("own_reductions"),
     )
 
 

@@ -83,6 +83,14 @@ class Layout(Pictured):
         """
         return sum(rank // stride % size * stride for size, stride in self.atoms)
 
+    def fiber(self, rank: int) -> tuple[int, ...]:
+        """The ranks among which ``rank`` stands, in ascending order: of 5 on the axis 2:4, (1, 5).
+
+        Law: the first is ``rank - offset(rank)``, and the others are as far from it as ``ranks()`` says.
+        """
+        first = rank - self.offset(rank)
+        return tuple(first + offset for offset in self.ranks())
+
     def issubset(self, other: Layout) -> bool:
         """Whether every rank of this layout is one of ``other``'s, whatever atoms of it a step crosses.
 

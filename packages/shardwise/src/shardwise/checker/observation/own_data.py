@@ -53,7 +53,7 @@ class DataSeen:
                         continue  # it is meant to be equal
                     site = user_site()
                     key = (name, type(module).__name__, site)
-                    groups = tuple(map(_ranks_along, axes))
+                    groups = tuple(axis.layout.fiber(dist.get_rank()) for axis in axes)
                     seen = self._seen.setdefault(key, _Argument(f"{name} of {type(module).__name__}", site, groups))
                     said = all(_varies(known, axis) for axis in axes) and not is_assumed(x)
                     if said:
@@ -95,10 +95,3 @@ def _varies(type: TensorType, axis: MeshAxis) -> bool:
     """Whether what has ``type`` is each rank's own over ``axis``: of it a part of an axis, or made of several."""
     type = cut_along(type, axis)
     return all(type.is_varying(part) for part in axes_inside(axis, type.axes) or (axis,))
-
-
-def _ranks_along(axis: MeshAxis) -> tuple[int, ...]:
-    """The ranks of ``axis`` among which this one is."""
-    rank = dist.get_rank()
-    first = rank - axis.layout.offset(rank)
-    return tuple(first + offset for offset in axis.layout.ranks())

@@ -69,10 +69,10 @@ def known_numbers(
     )
     why = "on as many ranks and on another number of them, to compare the numbers that it writes"
     here = further_run(other, numbers_used, program, options, why)
-    there = None if here is None else further_run(other, numbers_used, program, elsewhere, why)
-    if here is None or there is None:
+    if here is None or not here.rows or not here.numbers:
         return None
-    return shape.as_axes()[name], exponents_of(here, there, count / size)
+    there = further_run(other, numbers_used, program, elsewhere, why)
+    return None if there is None else (shape.as_axes()[name], exponents_of(here, there, count / size))
 
 
 def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | None:
@@ -81,8 +81,7 @@ def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | 
     if len(groups) != 1 or len(group := next(iter(groups))) != 1:
         return None
     for name, axis in shape.as_axes().items():
-        first = rank - axis.layout.offset(rank)
-        if axis.size() > 1 and tuple(first + offset for offset in axis.layout.ranks()) == group[0]:
+        if axis.size() > 1 and axis.layout.fiber(rank) == group[0]:
             return name
     return None
 

@@ -71,11 +71,7 @@ def _least(rule: OpRule, givens: Sequence[Given]) -> Exponent:
     if rule.op in NOT_HOMOGENEOUS or not any(given.exponent is ANY and not given.is_whole for given in givens):
         return 0
     terms, powers = law_of(rule)
-    by_param: dict[str, list[int]] = {}
-    for at, given in enumerate(givens):
-        by_param.setdefault(given.param, []).append(at)
-    products = [product for term in terms for product in expand(term, by_param)]
-    sums = [(product, _of_product([givens[at] for at in product], powers)) for product in products]
+    sums = [(product, _of_product([givens[at] for at in product], powers)) for product in _expanded(terms, givens)]
     return None if sums and _are_zeros(sums) else 0
 
 
@@ -95,16 +91,13 @@ def _products(
     terms: Sequence[Term], powers: Powers, givens: Sequence[Given], result: Placement | Weak, *, untold: bool
 ) -> list[Scaled]:
     """The products that the law adds up, each with its exponent in the sum."""
-    by_param: dict[str, list[int]] = {}
-    for at, given in enumerate(givens):
-        by_param.setdefault(given.param, []).append(at)
     pending = not isinstance(result, Weak) and result.is_partial
     may_pend = untold and result is V
     # What counts positions, or is of each rank, may be moved by any number of ranks.
     moved = may_pend or all(given.is_whole for given in givens if _is_tensor(given))
     shares: set[int] = set()
     sums: list[Scaled] = []
-    for product in (product for term in terms for product in expand(term, by_param)):
+    for product in _expanded(terms, givens):
         factors = [givens[at] for at in product]
         exponent = _of_product(factors, powers)
         is_copied = not any(map(_is_split, factors))
@@ -117,6 +110,14 @@ def _products(
                 exponent = None  # an offset, a bound, a small constant, unless it is known to grow with the ranks
         sums.append((product, exponent))
     return _with_shares(sums, shares) if shares else sums
+
+
+def _expanded(terms: Sequence[Term], givens: Sequence[Given]) -> list[tuple[int, ...]]:
+    """The products of the operands, as positions."""
+    by_param: dict[str, list[int]] = {}
+    for at, given in enumerate(givens):
+        by_param.setdefault(given.param, []).append(at)
+    return [product for term in terms for product in expand(term, by_param)]
 
 
 def _with_shares(sums: Sequence[Scaled], shares: Collection[int]) -> list[Scaled]:
