@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of processes: without bytecode each compiles shardwise anew, and each worker every test module.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser vscode clean
+.PHONY: help demo test test-slow test-fast nightly ecosystem lint hooks docs figures matrix bench rules sweep mutants trace-demo tracewise-fuzz tracewise-browser tracewise-bench report-browser vscode clean
 
 help:           ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -26,11 +26,14 @@ $(READY): constraints.txt packages/shardwise/pyproject.toml packages/shardwise-d
 demo: $(READY)  ## check a correct GPT and two broken ones, and show the verdicts
 	@$(BIN)/python examples/demo.py
 
-test: $(READY)  ## run every test
-	$(PYTEST)
+test: $(READY)  ## run the tests, but those that are marked slow
+	$(PYTEST) -m "not slow"
 
-test-fast: $(READY) ## run the tests that start no processes
-	$(PYTEST) -m "not processes"
+test-slow: $(READY) ## run the tests that are marked slow
+	$(PYTEST) -m slow $(shell grep -rl "mark.slow" packages --include="test_*.py")
+
+test-fast: $(READY) ## run the tests that start no processes, one in five of what is alike
+	$(PYTEST) -m "not processes and not slow" --sample 5
 
 matrix:         ## run the fast tests on every torch of the range; make matrix TORCHES=nightly TESTS= INDEX=...
 	@mkdir -p build/matrix && grep -v '^torch==' constraints.txt > build/matrix/constraints.txt

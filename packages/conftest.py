@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -69,28 +69,46 @@ def warm_python(_warm: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return _warm
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """By day, leave out what is marked ``nightly`` and most variants of what is marked ``one_in``.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", type=int, default=1, metavar="N", help="of N variants of one test run one")
 
-    Runs after ``-k`` and ``-m``. Words on the command line that name a test run it in any case.
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Of tests marked ``slow_but_one_in`` make most ``slow``; after ``-k`` and ``-m`` leave most of ``one_in`` out.
+
+    By day what is marked ``nightly`` is left out, too. Words on the command line that name a test run it in any case.
     """
+    for item in _but_one(items, lambda item: _size(item, "slow_but_one_in")):
+        item.add_marker(pytest.mark.slow)
+    yield
     if _all_is_run() or any("::" in word for word in config.args):
         return
     out = {item for item in items if item.get_closest_marker("nightly") is not None}
-    families: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("one_in") is not None:
-            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for variants in families.values():
-        (size,) = variants[0].get_closest_marker("one_in").args
-        for at in range(0, len(variants), size):
-            block = variants[at : at + size]
-            # Not the first of each: every second variant of two crossed tables may be all of one column.
-            chosen = block[zlib.crc32(block[0].nodeid.encode()) % len(block)]
-            out.update(item for item in block if item is not chosen)
+    out.update(_but_one(items, lambda item: _size(item, "one_in")))
+    sample = config.getoption("--sample")
+    out.update(_but_one([item for item in items if item not in out], lambda _: sample))
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]
+
+
+def _size(item: pytest.Item, mark: str) -> int:
+    found = item.get_closest_marker(mark)
+    return 1 if found is None else found.args[0]
+
+
+def _but_one(items: Iterable[pytest.Item], size: Callable[[pytest.Item], int]) -> Iterator[pytest.Item]:
+    """Of every ``size`` variants of a test, in their order, all but one."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for variants in families.values():
+        count = size(variants[0])
+        for at in range(0, len(variants), count):
+            block = variants[at : at + count]
+            # Not the first of each: every second variant of two crossed tables may be all of one column.
+            chosen = block[zlib.crc32(block[0].nodeid.encode()) % len(block)]
+            yield from (item for item in block if item is not chosen)
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,6 +25,7 @@ WITH_RANKS = (
 """Their examples make ranks, so they run outside of a mesh."""
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("path", NAMES)
 def test_every_public_name_is_described_on_one_page(path):
     one = NAMES[path]

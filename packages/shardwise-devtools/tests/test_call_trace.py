@@ -13,6 +13,7 @@ import shardwise
 README = Path(shardwise.__file__).parent / "checker" / "README.md"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_page_shows_the_files_that_a_call_enters():
     # In a process of its own: what has been seen before takes another way.

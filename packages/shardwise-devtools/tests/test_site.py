@@ -58,6 +58,7 @@ def address(request: pytest.FixtureRequest, site: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("words", ["fiber", "reduce_scatter"])
 def test_a_word_of_another_page_is_found_and_nothing_is_fetched_from_elsewhere(address: str, words: str) -> None:

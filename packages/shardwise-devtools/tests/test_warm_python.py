@@ -30,6 +30,7 @@ def ran(python: str, folder: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     "words",
     [

@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
     return zoo_pages.pages()
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", names())
 def test_a_page_has_the_words_the_numbers_the_code_and_its_types(pages: dict[str, str], name: str) -> None:
     found, page = entry(name), pages[f"zoo/{name}.md"]

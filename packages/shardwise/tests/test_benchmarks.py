@@ -11,6 +11,7 @@ import pytest
 from .documents import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 def test_every_benchmark_runs_and_reports_positive_numbers(tmp_path):

@@ -18,6 +18,7 @@ MADE = ("codes", "SW", "coverage.md")
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("page", PAGES)
@@ -88,6 +89,7 @@ def hooks():
     return found
 
 
+@pytest.mark.slow
 def test_language_models_find_every_page_of_the_navigation(tmp_path, hooks):
     from mkdocs.config import load_config
     from mkdocs.structure.files import get_files

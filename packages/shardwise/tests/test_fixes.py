@@ -24,12 +24,14 @@ def fixed(path: Path, fix: Fix) -> str | None:
     return edited(path.read_text(), fix.edits)
 
 
+@pytest.mark.slow
 def test_there_are_fixes() -> None:
     offered = [fix for path in WRONG for finding in run(path).findings for fix in finding.fixes]
     assert len(offered) > 40
     assert {type(edit) for fix in offered for edit in fix.edits} >= {Wrap, Replace, Insert, Remove}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_after_a_fix_its_finding_is_gone(path: Path) -> None:

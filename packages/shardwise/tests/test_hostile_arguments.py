@@ -128,6 +128,7 @@ def _complaint(function: Callable[..., Any], args: list[Any], named: dict[str, A
     return None
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("local", [True, False, None], ids=["local", "global", "unchecked"])
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -11,8 +11,9 @@ from collections import Counter
 import pytest
 
 from .documents import ROOT
-from .test_imports import MODULES, PACKAGE
+from .source_trees import MODULES, PACKAGE, READ_TOGETHER, nodes
 
+pytestmark = READ_TOGETHER
 FILES = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
 TEXT = [name for name in FILES if (ROOT / name).suffix in {".py", ".md", ".toml", ".txt", ".yml", ""}]
 LONGEST = {"shardwise.op_rules.derived": 500}
@@ -23,7 +24,7 @@ MOST_UNEXPLAINED = 12
 
 def test_a_module_opens_with_what_it_answers_and_is_short():
     sources = {module: path.read_text("utf-8") for module, path in MODULES.items()}
-    assert [m for m, source in sources.items() if source.strip() and not ast.get_docstring(ast.parse(source))] == []
+    assert [m for m, source in sources.items() if source.strip() and not ast.get_docstring(nodes(source)[0])] == []
     lines = {module: len(source.splitlines()) for module, source in sources.items()}
     assert {module: count for module, count in lines.items() if count > LONGEST.get(module, 400)} == {}
 
@@ -113,7 +114,7 @@ def test_both_copies_of_the_licence_agree():
 
 def _public_classes():
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name, module
 

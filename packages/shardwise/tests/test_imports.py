@@ -6,7 +6,6 @@ Imports inside functions and under TYPE_CHECKING count like all others.
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import re
 import subprocess
@@ -16,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-import shardwise
 import shardwise_devtools
 
-PACKAGE = Path(shardwise.__file__).parent
+from .source_trees import MODULES, PACKAGE, READ_TOGETHER, nodes
+
 LEVELS = (
     {"diagnostics"},
     {"types"},
@@ -102,26 +101,12 @@ DEVTOOLS = Path(shardwise_devtools.__file__).parent
 PRIVATE_TORCH_ALLOWED = "shardwise.interop.torch_compat"
 
 
-# Three rules read each module, on one worker.
-pytestmark = pytest.mark.xdist_group("imports")
-parsed = functools.cache(ast.parse)
+pytestmark = READ_TOGETHER
 
 
-def modules() -> dict[str, Path]:
-    """Dotted name to file of every module of the package."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-def imported(module: str, is_package: bool, tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imported(module: str, is_package: bool, source: str) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of everything that ``module`` imports, at any depth of its source."""
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -143,7 +128,7 @@ def wrong_way(module: str, is_package: bool, source: str) -> list[str]:
     """The imports of ``module`` that do not point left."""
     here = room_of(module)
     errors = []
-    for line, name in imported(module, is_package, parsed(source)):
+    for line, name in imported(module, is_package, source):
         if name.split(".")[0] != "shardwise" or not here:
             continue
         there = room_of(name)
@@ -182,7 +167,7 @@ def wrong_way_inside(module: str, line: int, name: str) -> list[str]:
 def imported_modules(module: str, is_package: bool, source: str) -> set[str]:
     """The modules of the package that ``module`` imports, at any depth of its source."""
     found = set()
-    for _, name in imported(module, is_package, parsed(source)):
+    for _, name in imported(module, is_package, source):
         found |= {name} & MODULES.keys() or {name.rpartition(".")[0]} & MODULES.keys()
     return found - {module}
 
@@ -204,15 +189,14 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[set[str]]:
 
 def private_torch_names(module: str, source: str) -> list[str]:
     """Uses of names of torch that start with one underscore."""
-    tree = parsed(source)
     roots = {"torch"}
     errors = []
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             roots |= {a.asname for a in node.names if a.asname and a.name.split(".")[0] == "torch"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch" and not node.level:
             roots |= {a.asname or a.name for a in node.names if (a.asname or a.name).islower()}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         for dotted in _torch_names(node, roots):
             if any(part.startswith("_") and not part.startswith("__") for part in dotted.split(".")):
                 errors.append(f"{module}:{node.lineno} uses {dotted}")
@@ -236,18 +220,17 @@ TOLD_WITHOUT_TORCH = {
 
 def foreign_private_names(module: str, source: str) -> list[str]:
     """Uses of names with one underscore that the module does not define itself: they are somebody else's, torch's."""
-    tree = parsed(source)
-    known = PYTHONS | OURS | TOLD_WITHOUT_TORCH.get(module, set()) | set(_defined(tree))
+    known = PYTHONS | OURS | TOLD_WITHOUT_TORCH.get(module, set()) | set(_defined(source))
     return [
         f"{module}:{line} uses {name}"
-        for line, name in _read(tree)
+        for line, name in _read(source)
         if any(part.startswith("_") and not part.startswith("__") for part in name.split(".")) and name not in known
     ]
 
 
-def _defined(tree: ast.AST) -> Iterator[str]:
+def _defined(source: str) -> Iterator[str]:
     """Names that the module gives to something: functions, classes, variables, imports, its own attributes, slots."""
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -260,9 +243,9 @@ def _defined(tree: ast.AST) -> Iterator[str]:
             yield from (one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant))
 
 
-def _read(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _read(source: str) -> Iterator[tuple[int, str]]:
     """Line and name of attributes that are read, by a dot or by a string, and dotted names in strings."""
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute):
             yield node.lineno, node.attr
         elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in READERS:
@@ -380,7 +363,7 @@ def test_every_module_lies_in_a_room():
 
 def test_only_package_files_have_lazy_public_names():
     for module, path in MODULES.items():
-        names = {name for _, name in imported(module, path.name == "__init__.py", parsed(path.read_text()))}
+        names = {name for _, name in imported(module, path.name == "__init__.py", path.read_text())}
         if "shardwise._public_names.public_names" in names:
             assert path.name == "__init__.py" or module.removeprefix("shardwise.") in FLAT_MODULES, module
 

@@ -88,6 +88,7 @@ def assert_as_commented(path: Path, *, last: bool = False) -> None:
     assert dict(found) == expected_findings(path), told(path, result)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_is_clean(path):
@@ -101,6 +102,7 @@ def test_a_right_program_is_clean_on_the_last_rank(path):
     assert_as_commented(path, last=True)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_a_wrong_program_gets_the_findings_of_its_comments(path):

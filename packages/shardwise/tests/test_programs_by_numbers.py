@@ -91,6 +91,7 @@ def mistakes() -> list[Mistake]:
     return found
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("mistake", mistakes(), ids=lambda one: f"{one.program}: {one.wrong.strip()[:40]}")
 def test_a_mistake_of_one_change_is_found(mistake: Mistake, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def codes(path: Any, partials: str) -> set[str]:
     return {finding.code for finding in result.findings}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_gets_the_global_findings_that_are_meant(path):

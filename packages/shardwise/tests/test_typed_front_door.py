@@ -70,6 +70,7 @@ def reported(request, tmp_path_factory):
     return lines
 
 
+@pytest.mark.slow_but_one_in(2)
 def test_right_uses_of_every_kind_are_accepted(reported):
     assert reported[RIGHT.name] == set()
 

@@ -72,6 +72,7 @@ def test_the_guide_says_how_many_there_are():
     assert f"{len(RIGHT)} right programs and {len(BUGS)} one-change bugs" in " ".join(guide.split())
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.one_in(32)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
@@ -82,6 +83,7 @@ def test_a_right_program_is_verified_without_a_word_of_types(path):
     assert compared > 0
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.one_in(85)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.program}: {bug.what}")
@@ -103,6 +105,7 @@ def test_a_bug_is_found_where_it_is(bug, tmp_path):
         assert re.match(bug.module, verdict.numbers.module.key.name), str(verdict)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.one_in(16)

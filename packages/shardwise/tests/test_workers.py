@@ -42,6 +42,7 @@ def test_make_deals_tests_out_by_group():
     assert command.endswith("--dist loadgroup")
 
 
+@pytest.mark.slow
 def test_a_test_that_starts_a_process_unmarked_fails(tmp_path):
     (tmp_path / "conftest.py").write_text((ROOT / "packages/conftest.py").read_text())
     (tmp_path / "test_starting.py").write_text(
@@ -56,3 +57,39 @@ def test_a_test_that_starts_a_process_unmarked_fails(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "2 failed, 1 passed" in result.stdout
     assert "is marked pytest.mark.processes" in result.stdout
+
+
+SIZES = """
+import pytest
+
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("number", range(7))
+def test_family(number): ...
+
+@pytest.mark.slow
+def test_slow(): ...
+
+@pytest.mark.parametrize("number", range(10))
+def test_quick(number): ...
+"""
+
+
+def test_what_is_slow_is_left_out_and_no_test_is_lost(tmp_path, warm_python):
+    (tmp_path / "conftest.py").write_text((ROOT / "packages/conftest.py").read_text())
+    (tmp_path / "test_sizes.py").write_text(SIZES)
+
+    def collected(*words):
+        command = [warm_python, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *words]
+        lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout.splitlines()
+        return [line.partition("::")[2] for line in lines if "::" in line]
+
+    every = collected("--hypothesis-profile", "nightly")
+    day, slow = collected("-m", "not slow"), collected("-m", "slow")
+    assert len(every) == 18
+    assert sorted(day + slow) == sorted(every)
+    assert sum(name.startswith("test_family") for name in day) == 3
+    assert "test_slow" in slow
+    fast = collected("-m", "not slow", "--sample", "5")
+    assert set(fast) < set(day)
+    assert sum(name.startswith("test_quick") for name in fast) == 2
+    assert collected("test_sizes.py::test_slow") == ["test_slow"]

@@ -18,6 +18,7 @@ from .test_log import CLOCK
 from .writing import Writer, artifact, event, ids, record
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pages_of_a_real_log_are_whole(tmp_path, name):
     out, answers = report_of(golden(name), tmp_path)

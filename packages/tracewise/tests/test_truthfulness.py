@@ -102,6 +102,7 @@ EXPORT_FIELDS = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(("name", "number", "kind", "field"), EXPORT_FIELDS)
 def test_no_damage_makes_an_export_sound(tmp_path, name, number, kind, field):
     records = split_records(golden(name))

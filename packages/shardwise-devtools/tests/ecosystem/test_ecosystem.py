@@ -149,6 +149,7 @@ def test_the_verdicts_can_be_read():
         assert one.framework in {framework.name for framework in FRAMEWORKS}
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_case_is_run_with_the_command_of_the_chosen_version(tmp_path, monkeypatch):
     (tmp_path / "programs").mkdir()

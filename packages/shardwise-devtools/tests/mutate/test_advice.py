@@ -46,6 +46,7 @@ def program(name: str) -> RightProgram:
     return next(one for one in corpus() if one.name == name)
 
 
+@pytest.mark.slow
 def test_the_corpus_holds_the_zoo_and_the_gpt() -> None:
     found = {one.name: one.mesh for one in corpus()}
     gpt, between = ["gpt", "gpt_sequence_parallel"], "_between_ranks"
@@ -84,6 +85,7 @@ def test_no_fix_of_the_sample_hides_a_mistake() -> None:
     assert not hiding, "\n\n".join(hiding)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.xdist_group("mutate")
 def test_what_is_clean_and_wrong_is_told(tmp_path: Path) -> None:

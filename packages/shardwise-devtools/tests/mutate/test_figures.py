@@ -24,6 +24,7 @@ FIGURES = read_figures()
 STALE = "run: shardwise-devtools mutants --write"
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_figures() -> None:
     assert PAGE.read_text() == page(FIGURES, unmeasured(FIGURES, corpus())), STALE
 

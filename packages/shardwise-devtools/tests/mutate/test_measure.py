@@ -69,6 +69,7 @@ def fates(judged: list[Judged], after: str) -> set[tuple[str, Fate]]:
     return {(one.mutant.place, one.fate) for one in judged if after in one.mutant.after}
 
 
+@pytest.mark.slow
 def test_a_forgotten_sum_is_wrong_and_rejected(judged: list[Judged]) -> None:
     """Mutated in the file that is imported, and where it is called."""
     dropped = [one for one in judged if one.mutant.operator == "drop" and "convert" not in one.mutant.before]
@@ -87,6 +88,7 @@ def test_one_imagined_rank_is_asked_before_all_real_ones(folder: Path, monkeypat
     assert bench.judge(dropped)[1] == (Said("local", ("SW112 at train.py:20",)),)
 
 
+@pytest.mark.slow
 def test_what_one_rank_cannot_know_is_asked_of_all(tmp_path: Path) -> None:
     """A program that raises where the values of the other rank are imagined."""
     (tmp_path / "layer.py").write_text(LAYER)
@@ -120,6 +122,7 @@ def test_nothing_on_disk_is_changed(folder: Path, judged: list[Judged]) -> None:
     assert (folder / "layer.py").read_text() == LAYER
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -229,6 +229,7 @@ def test_a_mutant_differs_in_nothing_but_the_mistake() -> None:
     assert (mutant.line, mutant.place) == (4, "program.py:4")
 
 
+@pytest.mark.slow
 def test_all_mutants_of_the_example_parse_and_differ() -> None:
     folder = Path(__file__).parents[4] / "examples/gpt"
     sources = [Source(path, path.read_text()) for path in sorted(folder.glob("*.py"))]

@@ -13,6 +13,7 @@ SLICE = names_of()[3::23]
 """An operator of every neighbourhood of the database."""
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SLICE)
 def test_no_call_ends_in_an_error_of_the_checkers_own(name):
@@ -20,6 +21,7 @@ def test_no_call_ends_in_an_error_of_the_checkers_own(name):
     assert [str(crash) for crash in found.crashes] == []
 
 
+@pytest.mark.slow
 def test_the_slice_does_call_operators():
     assert sum(search(name, 1).tries for name in SLICE[::4]) > len(SLICE[::4]) * 3 // 4
 
@@ -36,6 +38,7 @@ def broken_checker(monkeypatch):
     monkeypatch.setattr(first_calls, "judge", judge)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broken_checker")
 def test_a_crash_is_found_and_seen_again():
     first, again = search("abs", 40), search("abs", 40)

@@ -35,6 +35,7 @@ def test_arguments_that_do_not_fit_are_refused_before_the_kernel_runs(op, argume
         check_arguments(op, arguments)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     "name",
     ["native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "lu_unpack", "linalg.ldl_solve"],

@@ -50,6 +50,7 @@ def book_that_says(answer, local=None):
     yield Rulesets(lambda *_: answer, lambda *_: local or "no", lambda *_: False)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", FAST)
 def test_the_book_tells_no_lie(name):
     tally = tallies()[name]
@@ -92,6 +93,7 @@ def test_a_planted_lie_about_gradients_alone_is_reported():
     assert any("is not the global one" in note.reason for note in tally.wrong)
 
 
+@pytest.mark.slow
 def test_a_planted_local_lie_is_reported():
     tally = tallies_of(["exp"], lambda: book_that_says("no", (P,)), jobs=0)[0]
     assert {(note.ruleset, note.fact) for note in tally.wrong} == {
@@ -101,6 +103,7 @@ def test_a_planted_local_lie_is_reported():
     }
 
 
+@pytest.mark.slow
 def test_a_book_that_refuses_everything_misses_everything():
     tally = tallies_of(["neg"], lambda: book_that_says("SW411: no"), jobs=0)[0]
     assert tally.wrong == []
@@ -109,6 +112,7 @@ def test_a_book_that_refuses_everything_misses_everything():
     assert {note.reason for note in tally.missing if note.ruleset == "global"} == {"SW411: no"}
 
 
+@pytest.mark.slow
 def test_samples_are_the_same_in_every_run():
     drawn = [[(case.shown, case.values) for case in cases_of(entries()["addmm"])] for _ in range(2)]
     assert [shown for shown, _ in drawn[0]] == [shown for shown, _ in drawn[1]]

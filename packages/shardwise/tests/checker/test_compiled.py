@@ -111,6 +111,7 @@ def test_what_is_compiled_runs_as_written_where_it_is_checked(tp_mesh: Any, comp
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_first_that_a_program_compiles_is_compiled_inside_the_check() -> None:
     """Dynamo is loaded by then only."""

@@ -355,6 +355,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", VALUES)
 def test_values_and_gradients_are_those_of_torch(tp_mesh, name):
     generator = torch.Generator().manual_seed(5)

@@ -281,6 +281,7 @@ def check(way: Way, *, local: bool = True, rank: int = 0) -> RunResult:
     return collector.result()
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_way_is_clean(name: str, local: bool) -> None:

@@ -176,6 +176,7 @@ def local_variants() -> list[Operands]:
     ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*WRITES, *READS])
 def test_with_local_types(tp_mesh: Any, selection: Selection, name: str) -> None:
@@ -229,6 +230,7 @@ def gradient_variants() -> list[Operands]:
     ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", sorted(WRITES.keys() - {"add(out=)"}))
 def test_writes_of_gradients_and_into_them(tp_mesh: Any, name: str) -> None:
@@ -342,6 +344,7 @@ INDEXED: dict[str, Call] = {
 GLOBAL = {**WRITES, **READS, **INDEXED}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", sorted(GLOBAL.keys() - {"full", "full of zero", "arange", "add(out=)"}))
 def test_with_global_types(tp_mesh: Any, name: str) -> None:

@@ -65,6 +65,7 @@ def test_globally_its_result_says_which_dim_is_sharded(case, mesh):
         assert place(result) == repr(case.result)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_of_untyped_operands_a_right_function_says_nothing(case, mesh):
     result, findings = applied(case, mesh, typed=False)
@@ -80,6 +81,7 @@ DOWNSTREAM = {"copy with a maximum"}
 """Right as what hands an invariant value on; whoever uses it on each rank differently is told there."""
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("case", [case for case in WRONG if case.name not in DOWNSTREAM], ids=lambda case: case.name)
@@ -91,6 +93,7 @@ def test_a_wrong_function_is_told(case, mesh, local):
         assert finding.location.function.endswith(".backward")
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
 def test_a_wrong_function_is_told_without_any_type(case, mesh):
     _, findings = applied(case, mesh, typed=False)

@@ -8,14 +8,16 @@ import inspect
 from shardwise.checker.diagnosis.reporter import TABLE
 from shardwise.diagnostics.codes import CODES
 
-from ..test_imports import MODULES
+from ..source_trees import MODULES, READ_TOGETHER, nodes
+
+pytestmark = READ_TOGETHER
 
 
 def refused_codes():
     """The codes of all refusals that the package makes, read from its source."""
     codes = set()
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
                 codes |= {one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)}
             by_fate = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_CODES"
@@ -43,7 +45,7 @@ def test_a_function_of_the_table_says_the_code_under_which_it_stands():
 def calls_of(name):
     """The modules that call ``name``."""
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
                 yield module
 

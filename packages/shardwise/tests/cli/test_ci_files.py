@@ -35,6 +35,7 @@ def on_path(folder):
     return f"{command.parent}{os.pathsep}{os.environ['PATH']}"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 def test_the_action_annotates_and_leaves_its_files(project, tmp_path):

@@ -126,6 +126,7 @@ def test_a_full_disk_behind_standard_output_is_told(project, words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("option", ["--html", "--schedule", "--baseline"])

@@ -363,6 +363,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("right", "wrong", "code"),

@@ -115,6 +115,7 @@ def verified(folder: Path, mistake: str = "", launcher: Launcher = launched) -> 
     return launcher(folder, "verify", "train.py", "--references", "references", *(["--", mistake] if mistake else []))
 
 
+@pytest.mark.slow
 def test_a_right_program_is_clean_and_its_tensors_need_not_travel(project):
     ended = verified(project)
     assert ended.returncode == 0, ended.stderr
@@ -212,6 +213,7 @@ for x, y in loader:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mistake", "code"), [("", 0), pytest.param("scaled", 1, marks=pytest.mark.nightly)], ids=["right", "scaled"]
 )
@@ -250,6 +252,7 @@ for step in range(2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mistake", "code"), [("", 0), pytest.param("unwrapped", 1, marks=pytest.mark.nightly)], ids=["right", "unwrapped"]
 )
@@ -265,6 +268,7 @@ def test_ranks_that_draw_their_own_numbers_run_again_with_all_of_them_on_one_ran
     assert not list((tmp_path / "temporary").glob("shardwise-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", ["raise", pytest.param("vanish", marks=pytest.mark.nightly)])
 def test_a_job_that_a_rank_ends_leaves_no_references_behind(project, tmp_path, monkeypatch, mistake):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

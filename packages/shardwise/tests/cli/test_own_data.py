@@ -19,6 +19,7 @@ def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_ow
     assert (report["coverage"]["typed_inputs"], report["coverage"]["inputs"]) == (1, 1)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("old", "new", "typed"),
     [
@@ -83,6 +84,7 @@ def test_constants_that_a_model_is_called_with_may_be_each_ranks_own(project):
     assert (report["verdict"], report["findings"]) == ("clean", [])
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("old", "new", "alike"),
@@ -107,6 +109,7 @@ def test_ranks_that_are_run_side_by_side_have_their_data_compared(project, old, 
     assert (report["verdict"], report["findings"]) == ("inconclusive" if alike else "clean", [])
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -148,6 +151,7 @@ for x, y in zip(data, targets):
 """
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("own", "is_part"),
     [

@@ -104,6 +104,7 @@ if dist.get_world_size() > 1:
 """
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("end", "how"),
     [

@@ -116,6 +116,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_diverges_is_found_once_where_it_diverges(ranks, name):
@@ -255,6 +256,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_agrees_passes(ranks, name):
@@ -374,6 +376,7 @@ def test_a_rank_that_dies_is_reported_with_those_that_wait_for_it(ranks):
     assert report["stopped"]["text"] == "nothing, but died of SIGKILL on rank 1"
 
 
+@pytest.mark.slow
 def test_a_rank_that_goes_on_for_ever_is_given_up_and_named(ranks):
     source = "if rank == 2:\n    while True:\n        pass\ndist.barrier()\n"
     found, report = ranks(source, "--world-size", "4", "--ranks", "all", "--timeout", "8")

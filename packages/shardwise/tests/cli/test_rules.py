@@ -183,6 +183,7 @@ NUMBERED = {"S": "S(0)", "P(max)": 'P("max")', "P(min)": 'P("min")'}
 CALLABLE = [row for row in TRANSITIONS.values() if not row.is_noop]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("row", CALLABLE, ids=lambda row: f"{row.op} {row.src} {row.dst}")
 def test_a_collective_s_page_has_the_bytes_that_its_calls_are_counted_with(row, tmp_path):
     src, dst = (NUMBERED.get(one, one) for one in (row.src, row.dst))

@@ -75,6 +75,7 @@ def watching(tmp_path):
         one.process.wait()
 
 
+@pytest.mark.slow
 def test_it_runs_again_for_every_change_and_ends_with_ctrl_c(tmp_path, watching):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "layers.py").write_text(WRONG)
@@ -135,6 +136,7 @@ def test_a_module_that_is_missing_is_waited_for(tmp_path, watching):
     assert "clean; " in run.until("watching")
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("file", ["pyproject.toml", "../pyproject.toml"])
 def test_the_settings_of_the_project_are_read_anew(tmp_path, watching, file):
     (tmp_path / "inner").mkdir()

@@ -88,6 +88,7 @@ CASES: list[tuple[str, Callable[[Tensor, Any], Tensor], list[str], list[str]]] =
 ]  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("call", "forward", "backward"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
 def test_a_call_is_one_collective_in_one_graph(call: Any, forward: list[str], backward: list[str]):

@@ -206,6 +206,7 @@ def _derives_else(form: Form, op: str, kind: str, found: list[Outcome], x: Tenso
     return f"the gradient of {kind} through {form} {op} is not its derivative"
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -222,6 +223,7 @@ def test_what_is_admitted_of_a_collective_is_so(form: Form, local: bool) -> None
     assert seen or not local, "lists of pieces have no spec, and with global types no result"
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("form", [form for form in FORMS if form.moves in ("all_reduce", "reduce_scatter")], ids=str)
 def test_a_reduction_is_admitted_where_it_is_one_of_the_operand_s_value(form: Form) -> None:

@@ -68,18 +68,21 @@ def pairs_of(sizes: tuple[int, ...], ndim: int, step: int = 1, first: int = 0) -
     return list(itertools.product(types, types))[first::step]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", [(4,), (4, 8), (5, 7)], ids=str)
 def test_every_pair_of_types_over_two_axes(shape):
     assert_moves(InProcessWorld(4), (2, 2), shape, pairs_of((2, 2), len(shape)), flatten=False)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", [(12,), (7, 5)], ids=str)
 def test_axes_of_other_sizes(shape):
     assert_moves(InProcessWorld(6), (2, 3), shape, pairs_of((2, 3), len(shape), 3), flatten=False)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("flatten", [False, True])
 def test_three_axes_with_and_without_groups_over_two_of_them(flatten):

@@ -58,6 +58,7 @@ def test_a_long_name_leaves_the_picture_as_narrow_as_it_can_be_read(subject):
     assert name in drawing.svg()  # in the title and in what is said in place of the picture
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20))
 def test_any_text_is_drawn_or_refused_in_words(text):
     refused = None

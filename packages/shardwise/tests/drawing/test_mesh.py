@@ -27,6 +27,7 @@ MESHES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(MESHES)
 def test_every_rank_stands_where_its_coordinates_say(sizes):

@@ -147,6 +147,7 @@ def test_the_number_of_an_outer_index_stands_beside_the_middle_of_its_tiles():
         assert len({mark.x for mark in marks if isinstance(mark, Box) and mark.lines == ("tp=0",)}) == 1
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(sharded())
 def test_what_holds_for_every_picture_holds_for_sharded_tensors(case):

@@ -49,6 +49,7 @@ def test_every_element_stands_once_where_indexing_says(shape):
 NAMES = ["a<b", "&", '"', "x" * 30, "日本"]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SHAPES, st.integers(3, 9))
 def test_what_holds_for_every_picture_holds_for_tensors(shape, limit):
@@ -100,6 +101,7 @@ def test_drawing_a_tensor_is_no_operation_of_the_program():
     assert result is None or getattr(result, "checked", 0) == 0
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("subject", "mesh"),
     [

@@ -34,6 +34,7 @@ def outcomes():
     return {name: (four, one[0]) for name, (four, one) in zip(CASES, runs, strict=True)}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("case", CASES)
 def test_four_ranks_compute_the_losses_and_every_gradient_of_one_rank(case, outcomes):
     four, one = outcomes[case]
@@ -76,6 +77,7 @@ def test_torchrun_prints_the_falling_losses_of_a_single_process():
     assert one[-1] < one[0] - 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("mesh", [{"dp": 1, "tp": 1}, {"dp": 4, "tp": 1}], ids=["dp=1,tp=1", "dp=4,tp=1"])
 def test_the_checker_finds_nothing_with_any_types_when_an_axis_has_one_rank(mesh):

@@ -179,6 +179,7 @@ shardwise.assert_type(x, {MeshAxis.of(4, 1): R})
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(

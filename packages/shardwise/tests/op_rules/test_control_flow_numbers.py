@@ -108,6 +108,7 @@ def test_no_local_claim_is_refuted(name):
     assert known >= LOCALLY_KNOWN.get(name, 2)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_global_claim_is_refuted_and_the_true_ones_are_known(name):

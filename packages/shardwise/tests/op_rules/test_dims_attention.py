@@ -48,6 +48,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_attention_is_placed_as_the_numbers_say(name: str) -> None:

@@ -99,6 +99,7 @@ EINSUMS: dict[str, Shapes] = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_is_placed_as_the_numbers_say(name: str) -> None:

@@ -81,6 +81,7 @@ def unpool(x: torch.Tensor) -> torch.Tensor:
     return F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_a_convolution_sums_channels_and_keeps_the_batch(name: str) -> None:

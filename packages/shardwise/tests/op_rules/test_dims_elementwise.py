@@ -104,6 +104,7 @@ OTHER: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "fn", "tensors"), [*UNARY, *OTHER], ids=[case[0] for case in [*UNARY, *OTHER]])
 def test_element_by_element(name: str, fn: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> None:

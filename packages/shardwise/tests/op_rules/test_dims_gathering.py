@@ -77,6 +77,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_positions_are_placed_as_the_numbers_say(name: str) -> None:

@@ -102,6 +102,7 @@ WRITES: dict[str, Call] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", WRITES)
 def test_writing_is_placed_as_the_numbers_say(name: str) -> None:

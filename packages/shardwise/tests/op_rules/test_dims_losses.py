@@ -92,6 +92,7 @@ EXCEPT = ("SW110", "SW112", "SW114")
 """A pending weight of samples could pass in some losses; no row says that one is linear in its weights."""
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("name", LOSSES)

@@ -49,6 +49,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[int]]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_mask_goes_with_its_input(name: str) -> None:

@@ -61,6 +61,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "fn", "tensors"), CASES, ids=[name for name, _, _ in CASES])
 def test_normalisation(name: str, fn: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> None:

@@ -44,6 +44,7 @@ MOVES = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("case", MOVES, ids=str)
 def test_a_permutation_admits_what_the_numbers_admit(case: Move) -> None:
     check(case)

@@ -51,6 +51,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "fn", "tensors"), CASES, ids=[case[0] for case in CASES])
 def test_only_the_batch_may_be_sharded(name: str, fn: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> None:

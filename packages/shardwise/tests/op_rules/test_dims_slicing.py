@@ -127,6 +127,7 @@ MOVES = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", MOVES, ids=str)
 def test_a_cut_admits_what_the_numbers_admit(case: Move) -> None:

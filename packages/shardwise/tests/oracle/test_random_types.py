@@ -128,6 +128,7 @@ def test_varying_values_may_have_numbers_of_their_own(name):
     assert set(answer) == {V}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_shards_that_are_claimed_have_the_distribution_of_the_whole(name):

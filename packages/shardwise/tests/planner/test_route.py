@@ -82,6 +82,7 @@ def compare(machine, axes, types, src, links):
         assert spent == tables[key][numbers(problem.goal[0]), problem.goal[1]], (src, dst, path)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("speeds", SPEEDS)
 @pytest.mark.parametrize("joins", [True, False], ids=["any axes together", "one axis at a time"])

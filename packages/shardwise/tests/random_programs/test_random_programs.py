@@ -19,6 +19,7 @@ MODES = pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 LENIENT = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
+@pytest.mark.slow_but_one_in(2)
 @MODES
 def test_what_the_checker_accepts_is_so(local):
     @settings(max_examples=2 * settings.default.max_examples, suppress_health_check=LENIENT)
@@ -33,6 +34,7 @@ def test_what_the_checker_accepts_is_so(local):
     every_program()
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @MODES
 def test_the_checker_accepts_much_of_what_is_drawn(local):
@@ -65,6 +67,7 @@ def test_a_planted_wrong_rule_is_found(rule):
     assert any(f"= {rule.split()[0]}(" in step for step in found(rule))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 def test_the_program_that_refutes_a_rule_gets_short():

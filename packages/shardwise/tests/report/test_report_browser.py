@@ -59,6 +59,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     assert complaints == []
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_an_attacking_run_runs_nothing(opened, attack):
     page = opened(report_page(hostile(attack).result, root="/project", numbers=NumbersSection(attack, "error")))
@@ -68,6 +69,7 @@ def test_an_attacking_run_runs_nothing(opened, attack):
     assert page.locator("script").count() == 1
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("attack", ["calm", "n" * 3000], ids=["calm", "long"])

@@ -35,6 +35,7 @@ def asked(folder, *calls):
     return asyncio.run(talk())
 
 
+@pytest.mark.slow
 def test_an_agent_checks_reads_explains_and_verifies(tmp_path):
     (tmp_path / "wrong.py").write_text(SCRIPT)
     (tmp_path / "right.py").write_text(SCRIPT.replace("torch.relu(h)", 'all_reduce(h, "tp", src=P, dst=R)'))

@@ -57,6 +57,7 @@ def editor(tmp_path):
         one.process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_session_of_an_editor(editor):
     client = editor(script="train.py")
     assert client.until("shardwise/finished") == {"verdict": "findings", "exitCode": 1, "findings": 1}
@@ -104,6 +105,7 @@ def test_a_session_of_an_editor(editor):
     assert client.end() == 0
 
 
+@pytest.mark.slow
 def test_what_was_found_stays_while_a_run_goes_on_and_an_outdated_run_says_nothing(editor):
     client = editor(script=["train.py"])
     client.until("shardwise/finished")
@@ -181,6 +183,7 @@ def test_of_a_text_that_is_no_file_of_the_run_nothing_is_said(editor):
         assert client.ask("textDocument/codeAction", **asked, context={"diagnostics": []}) == [], uri
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_has_lost_what_was_found_in_it(editor, tmp_path):
     client = editor(script="train.py")
     client.until("shardwise/finished")
@@ -192,6 +195,7 @@ def test_a_file_that_is_gone_has_lost_what_was_found_in_it(editor, tmp_path):
     assert "No module named 'layers'" in found["message"]
 
 
+@pytest.mark.slow
 def test_settings_are_read_again_when_they_are_saved(editor, tmp_path):
     client = editor()
     settings = tmp_path / "pyproject.toml"

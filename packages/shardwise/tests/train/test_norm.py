@@ -107,6 +107,7 @@ def on_every_mesh(check: bool) -> dict[tuple[int, ...], list[tuple[float, float]
     }
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_norm_and_clipping_are_those_of_one_device_on_every_mesh_of_eight_ranks(check: bool) -> None:
     assert len(MESHES) == 4

@@ -28,6 +28,7 @@ def test_the_job_uses_every_public_runtime_function():
     assert set(USES) - {"TYPE_CHECKING"} == _runtime_functions()
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("erase", ["1", "0"])

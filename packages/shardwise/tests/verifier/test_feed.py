@@ -307,6 +307,7 @@ dist.broadcast_object_list(seed)"""
 BY_SIZE = "is the same on every rank, and other data than one rank reads"
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("changes", "expected"),

@@ -120,6 +120,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.processes
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES)

@@ -262,6 +262,7 @@ TEACHER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_copy_that_follows_the_model_is_compared_too(tmp_path):
     verdict = verdict_on(tmp_path, TEACHER.replace("{weight}", "0.3"))

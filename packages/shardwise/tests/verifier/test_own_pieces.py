@@ -34,6 +34,7 @@ NOISED = """
 WRAPPERS = ["model = DistributedDataParallel(model)", "fully_shard(model)"]
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("wrapped", WRAPPERS, ids=["ddp", "fsdp2"])
 def test_noise_that_every_rank_cuts_alike_is_found_at_its_line(tmp_path, wrapped):

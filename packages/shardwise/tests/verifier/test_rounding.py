@@ -100,6 +100,7 @@ def test_a_deep_model_is_clean(tmp_path, dtype):
     assert verdict.exit_code is ExitCode.CLEAN, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
     verdict = verdict_on(tmp_path, "(x + y) * (1 + 10 * 2**-8 * last)")
@@ -108,6 +109,7 @@ def test_a_bug_of_ten_roundings_in_the_last_layer_is_found_there(tmp_path):
     assert named.key.name.startswith(f"{LAYERS - 1}"), str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(
@@ -216,6 +218,7 @@ CANCELLING = """
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_loss_that_is_zero_in_theory_is_rounding_and_nothing_else_is(tmp_path, wrong):

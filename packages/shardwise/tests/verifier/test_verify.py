@@ -589,6 +589,7 @@ def test_a_loss_that_depends_on_the_mesh_is_named_with_its_factor():
     assert first.hint.startswith("2 times as much, the size of dp")
 
 
+@pytest.mark.slow
 def test_ranks_with_data_of_their_own_part_and_are_no_disagreement():
     verdict = verify(lambda mesh: unannotated(mesh, own_data=True), {"dp": 2, "tp": 1}, strict=False)
     assert verdict.numbers.disagreements == ()

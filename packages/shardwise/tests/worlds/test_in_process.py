@@ -47,6 +47,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_ranks_see_what_processes_see(program):

@@ -134,12 +134,14 @@ def run_by_torchrun(folder, program, ranks):
     return sorted(line for log in folder.rglob("stdout.log") for line in log.read_text("utf-8").splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 def test_launched_ranks_gather_and_agree(tmp_path):
     assert run_by_torchrun(tmp_path, PROGRAM, 3) == ["0 [100, 121, 144] 365", "1 [] 365", "2 [] 365"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 def test_on_accelerators_back_end_and_device_are_the_programs_own(tmp_path):

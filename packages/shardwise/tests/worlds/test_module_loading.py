@@ -46,6 +46,7 @@ def test_a_module_that_is_loaded_is_met_at_once_and_one_loaded_afterwards_is_not
         assert met == [sys.modules[module]]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(

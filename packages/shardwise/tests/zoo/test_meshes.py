@@ -49,6 +49,7 @@ ONE_SEQUENCE = {"dp": 4, "pp": 1, "cp": 1, "tp": 2}
 """Of Llama's program: keys and values of one sequence and one group of heads are not copied, so less is kept."""
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", names())
 def test_on_every_mesh_that_fits_rank_0_keeps_what_the_formulas_say(name: str) -> None:
@@ -119,6 +120,7 @@ def test_a_mesh_of_one_rank_fits_everywhere() -> None:
         assert [prod(sizes.values()) for sizes in meshes_of(program, 1)] == [1]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", names())

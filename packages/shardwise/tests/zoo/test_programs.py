@@ -21,6 +21,7 @@ from shardwise.zoo.programs.zero1 import ShardedSGD
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", names())
 def test_it_computes_what_one_device_computes_and_holds_and_receives_what_its_formulas_say(name: str) -> None:

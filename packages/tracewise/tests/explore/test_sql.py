@@ -93,6 +93,7 @@ def close(found, expected):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(table_queries())
 def test_a_table_is_what_python_computes(engine, rows, query):
