@@ -213,6 +213,16 @@ def test_values_that_were_trained_before_agree_but_for_rounding():
     assert Alignment(grid, [{"w": other}, {"w": other}], {"w": whole}).of("w") == ()
 
 
+@pytest.mark.parametrize("off", [0.0, 3e-8, 1e-3])
+def test_values_that_are_zero_but_for_rounding_agree_with_others_that_are(off):
+    """As what is set by the data that come in: the mean of what a layer before has normalised."""
+    grid, (w, noise, other) = Grid.of({"dp": 2}), weights(3, 4, 4)
+    ranks = [{"w": w, "shift": 2e-8 * noise + off} for _ in range(2)]
+    found = Alignment(grid, ranks, {"w": w, "shift": 1e-8 * other}).of("shift")
+    assert names_and_ways(found) == ([((0, 1), "shift", [Way.EQUAL])] if off < 1e-6 else [])
+    assert Alignment(grid, [{"shift": 2e-8 * noise}] * 2, {"shift": 1e-8 * other}).of("shift") == ()
+
+
 def test_a_constant_without_a_name_is_what_has_its_number_where_every_rank_has_as_many():
     alone = {f"{NAMELESS} {at}": torch.ones(4) for at in range(2)}
     (found,) = Alignment(GRID, [alone for _ in range(4)], alone).of(f"{NAMELESS} 0")

@@ -252,6 +252,20 @@ def test_what_backward_reads_of_a_result_is_that_which_has_moved():
     torch.testing.assert_close(x.grad, y.detach())
 
 
+def test_a_gradient_that_is_differentiated_again_moves_and_keeps_its_graph():
+    """As a Hessian times a vector has it: the gradient of ``y`` is made of ``y``."""
+    moving, x = Perturbation(torch.bfloat16, 1, finer=True), torch.rand(64, 64).add(0.5).requires_grad_()
+    y = x.square()
+    moving.result((x,), y)
+    z = y.square()
+    moving.result((y,), z)
+    (first,) = torch.autograd.grad(z.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    for actual, expected in ((first, 4 * x**3), (second, 12 * x**2)):
+        off = ((actual - expected).abs() / expected).detach()
+        assert 0.0 < off.max() <= 2**-4
+
+
 def test_what_is_finer_a_view_or_a_constant_does_not_move():
     moving = Perturbation(torch.bfloat16, 1)
     x = torch.randn(8, dtype=torch.bfloat16)

@@ -16,6 +16,8 @@ from shardwise.oracle.reassemble import differences
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-2}
 """Relative to the largest element. Dtypes that are not listed (float8) are coarser still; integers are exact."""
 COARSEST = 1e-1
+_CANCELLED = 10.0
+"""So many roundings of the largest number of a run may be all that is left of a sum whose terms cancel."""
 _SAME_FACTOR = 1e-3
 _TELLING = 1e-3
 """Elements below this fraction of the largest say nothing about a factor."""
@@ -51,6 +53,11 @@ def _real(dtype: torch.dtype) -> torch.dtype:
     return {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}.get(
         dtype, dtype
     )
+
+
+def left_over(dtype: torch.dtype, largest: float) -> float:
+    """What may be left of numbers of at most ``largest`` that cancel in theory; 0 of what does not round."""
+    return _CANCELLED * torch.finfo(dtype).eps * largest if dtype.is_floating_point else 0.0
 
 
 def scale_of(*tensors: torch.Tensor) -> float:

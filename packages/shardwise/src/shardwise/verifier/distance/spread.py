@@ -11,13 +11,11 @@ from shardwise.interop.running.recording import Key, Record
 from ..records.options import VerifyOptions
 from ..records.record import RankRun
 from ..records.rounded import Moved
-from .difference import rms_of, scale_of
+from .difference import left_over, rms_of, scale_of
 from .numbers import Numbers
 
 _NEAR = 1e-2
 """A disagreement of so little, relative to the largest element, may be rounding that a long computation magnifies."""
-_CANCELLED = 10.0
-"""So many roundings of the largest number of a run may be all that is left of a sum whose terms cancel."""
 
 
 class NoneMoved(dict[Key, Moved]):
@@ -56,7 +54,7 @@ def rounding_to_measure(runs: Sequence[RankRun], numbers: Numbers, options: Veri
         return coarsest
     sizes = [(one.difference.largest, one.difference.scale) for one in numbers.disagreements if one.difference]
     records = (entry.value for entry in runs[-1].entries if isinstance(entry, Record) and entry.value is not None)
-    cancelled = _CANCELLED * torch.finfo(coarsest).eps * scale_of(*records)
+    cancelled = left_over(coarsest, scale_of(*records))
     first = numbers.disagreements[0].difference
     near = first is not None and first.largest <= _NEAR * first.scale
     return coarsest if near or any(apart <= cancelled for apart, _ in sizes) else None

@@ -15,7 +15,7 @@ from shardwise.interop.running.recording import Key, Record
 
 from ..records.record import RankRun
 from ..records.rounded import Moved, Spread
-from .difference import rms_of, scale_of, tolerance_of
+from .difference import left_over, rms_of, scale_of, tolerance_of
 from .numbers import GRADIENTS
 from .spread import is_low
 
@@ -56,6 +56,9 @@ class Tolerance:
         for key, gradient in _gradients(alone):
             step = _step_of(key)
             self._largest[step] = max(self._largest[step], scale_of(gradient))
+        initial = (entry for entry in alone.entries if isinstance(entry, Record) and entry.key.kind == "parameter")
+        self._initial = scale_of(*(entry.value for entry in initial if entry.value is not None))
+        """The largest number of all initial values."""
         self._stepped = any(key.kind == "gradient" for key, _ in _gradients(alone))
         """There is an optimizer, which may be adaptive."""
         self._graded = {key.name for key, _ in _gradients(alone)}
@@ -75,6 +78,8 @@ class Tolerance:
             return measured if any(map(is_low, self.dtypes)) else max(measured, rtol * size)
         if key.kind == "trained" and self.rtol is None and self._stepped:
             rtol = min(rtol * TRAINED, 1.0)
+        if key.kind == "parameter" and self.rtol is None:  # what the first batch has set may be zero in theory
+            return max([rtol * size, *(left_over(dtype, self._initial) for dtype in dtypes)])
         return rtol * size
 
     def typical(self, key: Key, expected: torch.Tensor) -> float | None:

@@ -22,7 +22,7 @@ from shardwise.oracle.observed_layout import ObservedLayout, Way, exchanged_layo
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
-from ..distance.difference import scale_of, tolerance_of
+from ..distance.difference import left_over, scale_of, tolerance_of
 from ..records.naming import NAMELESS
 
 PARAMETER_WAYS = (Way.EQUAL, Way.SHARD, Way.STRIDED, Way.MERGED)
@@ -64,6 +64,7 @@ class Alignment:
         self, grid: Grid, ranks: Sequence[Mapping[str, torch.Tensor]], alone: Mapping[str, torch.Tensor]
     ) -> None:
         self._grid, self._ranks, self._alone = grid, ranks, alone
+        self._largest = scale_of(*alone.values())
         self._found: dict[str, tuple[AlignedParameter, ...]] = {}
         self.multiples: dict[str, float] = {}
         """Of parameters that nothing explains, by name: how many times what one rank has they are."""
@@ -175,11 +176,13 @@ class Alignment:
     def _resumed(
         self, name: str, pieces: Mapping[int, torch.Tensor], axes: Sequence[MeshAxis]
     ) -> list[AlignedParameter]:
-        """Values that were trained before they came into this model, from a checkpoint, agree but for rounding."""
+        """Values that were computed before they came into this model agree but for rounding: trained, in a checkpoint,
+        or set by the first batch. Where they are zero in theory, rounding is that of the numbers they are made of.
+        """
         if name not in self._alone or len(pieces) < len(self._ranks):
             return []
         whole = self._alone[name]
-        apart = RESUMED * tolerance_of([whole.dtype]) * scale_of(whole)
+        apart = max(RESUMED * tolerance_of([whole.dtype]) * scale_of(whole), left_over(whole.dtype, self._largest))
         layouts = tuple(self._near(pieces, axes, whole, apart))
         return [AlignedParameter(tuple(pieces), name, layouts)] if layouts else []
 

@@ -63,7 +63,8 @@ class Perturbation:
                 local.copy_(self._off(local, eps))
 
     def _moved(self, gradient: torch.Tensor) -> torch.Tensor:
-        with no_torch_function(), torch.no_grad():
+        """``gradient`` moved, and part of the graph where it is: it may be differentiated again."""
+        with no_torch_function():
             return (
                 self._off(gradient, self._eps) if not is_dtensor(gradient) and self._is_rounded(gradient) else gradient
             )
