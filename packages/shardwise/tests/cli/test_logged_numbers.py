@@ -72,10 +72,20 @@ PACKED = """
 """
 
 
+ALIASED = """
+    loss = F.cross_entropy(model(x), y, reduction="{}")
+    logged = loss.{}
+    dist.all_reduce(logged)
+"""
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("lines", "verdict", "said"),
     [
+        (ALIASED.format("mean", "detach()"), "clean", ""),
+        (ALIASED.format("mean", "data"), "clean", ""),
+        (ALIASED.format("sum", "detach()"), "findings", "SW616"),
         (LOGGED, "clean", ""),
         (SUMMED.format("* world "), "clean", ""),
         (SUMMED.format(""), "findings", "SW616"),
@@ -90,6 +100,9 @@ PACKED = """
         ("loss = per.mean() * torch.arange(int(mask.sum().item()) + 1.0).sum()", "inconclusive", ""),
     ],
     ids=[
+        "the loss itself, detached",
+        "the loss itself, by data",
+        "the loss itself, off",
         "logged",
         "summed",
         "summed, off",

@@ -8,6 +8,9 @@ import pytest
 
 from .test_observe import DDP, FSDP2, reported
 
+ALONE = DDP.replace("nn.functional.mse_loss(ddp(inputs), targets)", "ddp(inputs).square().mean()")
+"""Without targets."""
+
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("kept")]
 
 
@@ -30,7 +33,7 @@ def test_what_a_model_is_called_with_that_fully_shard_has_split_is_each_ranks_ow
     ids=["DDP", "DDP, by keyword", "no wrapper"],
 )
 def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_averaged(project, old, new, typed):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    plain = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=True")
     report = reported(project, plain.replace(old, new))
     assert report["findings"] == []
     assert (report["coverage"]["typed_inputs"], report["verdict"]) == (typed, "inconclusive")
@@ -38,7 +41,7 @@ def test_nobody_has_to_say_that_data_are_each_ranks_own_where_gradients_are_aver
 
 
 def test_that_data_are_each_ranks_own_is_assumed_and_said_where_there_are_no_values(project):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    plain = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=True")
     done = project.check_source(plain, "--mesh", "dp=2", "--fake", typed=False)
     assert done.exit_code == 3
     said = "not judged: whether each rank has data of its own: nothing says so of argument 0 of DistributedDataParallel"
@@ -48,13 +51,13 @@ def test_that_data_are_each_ranks_own_is_assumed_and_said_where_there_are_no_val
 
 def test_what_is_assumed_once_is_not_said_the_next_time(project):
     """As where a model is asked without gradients before it is trained."""
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    report = reported(project, plain.replace("    nn.f", "    with torch.no_grad():\n        ddp(inputs)\n    nn.f"))
+    plain = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    report = reported(project, plain.replace("    ddp(", "    with torch.no_grad():\n        ddp(inputs)\n    ddp("))
     assert [one["said"] for one in report["coverage"]["own_data"]] == [False]
     assert report["verdict"] == "inconclusive"
 
 
-OWN = DDP.replace("sampler=DistributedSampler(data)", "shuffle=False").replace(
+OWN = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=False").replace(
     "data = Tens", "rank = dist.get_rank()\ntorch.manual_seed(0)\ndata = Tens"
 )
 
@@ -175,6 +178,26 @@ def test_what_a_program_cuts_by_a_ranks_number_is_its_own(project, own, is_part)
     assert [one["code"] for one in divided["findings"]] == (["SW616"] if is_part else [])
 
 
+@pytest.mark.parametrize(
+    ("cut", "verdict"),
+    [
+        ("y.chunk(world)[0]", "inconclusive"),
+        ("y[:n]", "inconclusive"),
+        ("torch.randn(n, 1, generator=torch.Generator().manual_seed(rank))", "clean"),
+        ("torch.zeros(n, 1)", "clean"),
+    ],
+    ids=["the first chunk", "the first rows", "drawn apart", "a constant"],
+)
+def test_targets_of_which_nothing_says_so_are_compared_too(project, cut, verdict):
+    """What has as many rows as the rank's outputs is meant to be of its rows."""
+    source = DEALT_OUT.replace("x.OWN, y.OWN", f"x[rank::world], {cut}")
+    report = reported(project, source, "--world-size", "2")
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    targets = [one for one in report["coverage"]["own_data"] if one["of_operator"]]
+    assert [one["what"] for one in targets] == ([] if "zeros" in cut else ["1 of mse_loss"])
+    assert [one["alike"] for one in targets if verdict == "inconclusive"] == [[0, 1]] * (verdict == "inconclusive")
+
+
 def test_samples_whose_numbers_are_a_ranks_own_are_its_own(project):
     report = reported(project, OWN.replace("shuffle=False", "sampler=range(rank, 32, 2)"), "--world-size", "2")
     (data,) = report["coverage"]["own_data"]
@@ -189,8 +212,11 @@ def test_samples_whose_numbers_are_a_ranks_own_are_its_own(project):
 def test_what_is_cut_by_another_number_is_not(project, cut):
     source = DEALT_OUT.replace("x.OWN, y.OWN", f"{cut}, {cut.replace('x', 'y')}")
     source = source.replace("n = 8", "other = dist.new_group([rank])\nn = 8")
-    (data,) = reported(project, source, "--world-size", "2")["coverage"]["own_data"]
-    assert not data["said"]
+    data = reported(project, source, "--world-size", "2")["coverage"]["own_data"]
+    assert [(one["what"], one["said"]) for one in data] == [
+        ("0 of DistributedDataParallel", False),
+        ("1 of mse_loss", False),
+    ]
 
 
 def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project):
@@ -273,8 +299,8 @@ def test_the_number_that_a_sampler_is_given_tells_its_axis(project, size, rank, 
 
 
 def test_a_gradient_that_is_not_averaged_is_found_without_a_word_about_the_data(project):
-    plain = DDP.replace("sampler=DistributedSampler(data)", "shuffle=True")
-    report = reported(project, plain.replace("    nn.f", "    with ddp.no_sync():\n        nn.f"))
+    plain = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=True")
+    report = reported(project, plain.replace("    ddp(", "    with ddp.no_sync():\n        ddp("))
     assert [one["code"] for one in report["findings"]] == ["SW608"]
 
 

@@ -103,6 +103,8 @@ class NotingMode(CheckMode):
         result = super().__torch_function__(func, types, args, kwargs)
         if session.untyped is not None:
             session.untyped.follow(op_name(func), args, named, result)
+        if session.data is not None and session.observe and session.averaged:
+            session.data.met(session, op_name(func).shown, args, named)
         if session.unchecked != unchecked:
             session.unchecked = unchecked
             site = own_site() if has_tensor(args, named) else None

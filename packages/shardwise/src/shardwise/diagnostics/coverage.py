@@ -12,15 +12,17 @@ from .source_location import SourceLocation
 
 @dataclass(frozen=True, slots=True)
 class OwnData:
-    """What a data parallel model is called with. That each rank has its own is assumed, unless something says so.
+    """What a data parallel model is called with, or what meets what it has made, as targets do. That each rank has its
+    own is assumed, unless something says so.
 
-    ``what``      the argument: ``0 of DistributedDataParallel``.
+    ``what``      the argument: ``0 of DistributedDataParallel``, ``1 of cross_entropy``.
     ``location``  of the first call.
     ``groups``    the ranks, this one among them, that average the gradients: one group for each axis.
     ``said``      a type says it, as of the batches of a ``DistributedSampler``.
     ``digest``    of the values in all calls; empty if nobody compares them.
     ``alike``     the ranks on which the values are equal, where they have been compared.
     ``apart``     the ranks that a further run has found to have values of their own.
+    ``of_operator``  it is no argument of a model.
     """
 
     what: str
@@ -30,6 +32,7 @@ class OwnData:
     digest: str = ""
     alike: tuple[int, ...] = ()
     apart: tuple[int, ...] = ()
+    of_operator: bool = False
 
     @property
     def is_assumed(self) -> bool:
@@ -53,7 +56,7 @@ class Coverage:
 
     ``unjudged_axes``  axes over which numbers are exchanged that are judged by nothing: neither what is exchanged has a
                        type there, nor has a parameter.
-    ``own_data``       what data parallel models are called with.
+    ``own_data``       what data parallel models are called with, and what without a type meets their results.
     ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
     ``unjudged_losses``  losses that are computed from parameters or exchanges without a type, a sentence each.
     ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.

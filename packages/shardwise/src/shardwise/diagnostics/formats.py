@@ -259,6 +259,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
                     one["digest"],
                     tuple(one["alike"]),
                     tuple(one.get("apart", ())),
+                    one.get("of_operator", False),
                 )
                 for one in coverage.get("own_data", ())
             ),

@@ -10,6 +10,7 @@ import torch
 from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import beginning
+from shardwise.interop.tensors.derived_types import writes
 from shardwise.interop.tensors.memory_pieces import Piece, laid_into
 from shardwise.interop.tensors.tagging import (
     Origin,
@@ -45,6 +46,7 @@ class Receipt:
         if self.pieces or (self.type is not None and is_part(self.tensor)):
             set_part(self.tensor, UNKNOWN_TYPE, self.origin)
         elif self.type is not None:
+            writes(self.tensor)
             set_type(self.tensor, UNKNOWN_TYPE, self.origin)
 
     def take_place(self) -> None:
@@ -55,6 +57,7 @@ class Receipt:
             # The rest of the memory is still what it was.
             set_part(tensor, type, self.origin, contents_of(tensor))
         elif type is not None:
+            writes(tensor)
             set_type(tensor, type, self.origin)
 
 

@@ -17,6 +17,7 @@ import torch
 
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.collective_calls import detached_maximum, typed_in_place
+from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.own_references import OwnReference
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import keeping_version, no_torch_function
@@ -52,7 +53,7 @@ class Passage:
 
     def _has_been_told(self, root: torch.Tensor) -> bool:
         """True of a replicate loss, unless it comes of sums."""
-        return is_loss(root) and type_of(root).get(self.axis) is R and sums_behind(root, self.axis) is None
+        return is_loss(root) and derived_type(root).get(self.axis) is R and sums_behind(root, self.axis) is None
 
     def tell(self) -> None:
         """Report that the gradient of the result was passed on. Errors: SW606."""

@@ -21,6 +21,7 @@ import torch
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import GradientOrigin, gradient_now, gradient_origin
 from shardwise.interop.autograd.gradients import gradient_of, leave_unseen
+from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import (
     Tag,
@@ -106,7 +107,7 @@ def root_scale(
     mesh = current_entry()
     mapped = frozenset[object]() if mesh is None else mesh.mapped_axes
     for at, root in enumerate(roots):
-        type = type_of(root)
+        type = derived_type(root)
         seed = seeds[at] if at < len(seeds) else None
         given = type_of(seed) if isinstance(seed, torch.Tensor) else UNTYPED
         # A loss of one element starts from 1 where nobody says otherwise; what varies is each rank's own, but where

@@ -18,6 +18,7 @@ from shardwise.interop.autograd.gradient_origin import GradientOrigin
 from shardwise.interop.autograd.own_reductions import own_reduction
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.losses import added_up, invariant_instead, on_one_rank
+from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
@@ -64,7 +65,7 @@ def grad(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Ke
     results = func(*args, **kwargs)
     outputs = [one for one in _as_list(given.get("outputs")) if isinstance(one, torch.Tensor)]
     scale = root_scale(session, outputs, _as_list(given.get("grad_outputs")))
-    types = [type_of(output) for output in outputs] if given.get("create_graph") else []
+    types = [derived_type(output) for output in outputs] if given.get("create_graph") else []
     varying = {axis for type in types for axis in (*type.varying_axes, *(() if session.local else type.partial_axes))}
     type_gradients(inputs, results, varying, scale, own=V if session.local else UNKNOWN)
     if any(type_of(x).is_equal(axis) for axis in varying for x in inputs if not session.local):
@@ -137,7 +138,7 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     """A wrapper averages over ranks what each derives of its own loss. That is derived of the loss of one device where
     losses are means of as many samples; where ``loss`` is none, its scale has to be known.
     """
-    type = type_of(loss)
+    type = derived_type(loss)
     unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
     said = own_reduction(loss, session.untyped.shared) if unscaled and not divides_in_its_own_way() else None
     if said is not None:
@@ -155,7 +156,7 @@ def _has_scale(session: CheckSession, type: TensorType, axis: MeshAxis) -> bool:
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object], op: str) -> None:
-    type = type_of(loss)
+    type = derived_type(loss)
     mesh = current_entry()
     with no_torch_function():
         _losses[loss] = None
@@ -209,7 +210,7 @@ def _is_variable(seed: torch.Tensor) -> bool:
 
 def _check_seed(session: CheckSession, root: torch.Tensor, seed: torch.Tensor) -> None:
     """A gradient given for ``root`` must be of the dual type. Errors: SW606."""
-    own, given = type_of(root), type_of(seed)
+    own, given = derived_type(root), type_of(seed)
     if own.ground is not Ground.ABSENT or given.ground in (Ground.ZERO, Ground.UNKNOWN, Ground.EMPTY):
         return
     if _is_variable(seed):

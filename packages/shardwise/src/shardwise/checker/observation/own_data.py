@@ -1,13 +1,16 @@
 """What data parallel models are called with, for the verdict: does each rank train on data of its own?
 
 Where a wrapper averages gradients, its input is taken for each rank's own (``inputs``). Nothing proves that but the
-type of a batch that a sampler has dealt out, or the values themselves where several ranks are run.
+type of a batch that a sampler has dealt out, or the values themselves where several ranks are run. So it is with data
+that have as many rows as what the model has made of them, and are computed with it:
+
+    cross_entropy(ddp(x[rank::world]), y[: 8 // world])  the targets of the first rank's rows, on every rank
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +26,7 @@ from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import no_torch_function, tree_leaves
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.regions import axes_inside, cut_along
-from shardwise.types.tensor_type import TensorType
+from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..state.session import CheckSession
 from .inputs import averaging_axes, is_assumed, is_constant
@@ -54,11 +57,30 @@ class DataSeen:
                     site = user_site()
                     key = (name, type(module).__name__, site)
                     groups = tuple(axis.layout.fiber(dist.get_rank()) for axis in axes)
-                    seen = self._seen.setdefault(key, _Argument(f"{name} of {type(module).__name__}", site, groups))
+                    seen = self._seen.setdefault(
+                        key, _Argument(f"{name} of {type(module).__name__}", site, groups, False)
+                    )
                     said = all(_varies(known, axis) for axis in axes) and not is_assumed(x)
                     if said:
                         self.own.update(known.varying_axes)
                     seen.add(x, said, self.compares)
+
+    def met(self, session: CheckSession, op: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """An operator has come back: were there data without a type beside what each rank has of its own?"""
+        if not (session.local and torch.is_grad_enabled()):
+            return
+        named = [*enumerate(args), *kwargs.items()]
+        tensors = [(name, x) for name, x in named if isinstance(x, torch.Tensor) and not is_dtensor(x)]
+        data = [(name, x) for name, x in tensors if not x.requires_grad and type_of(x) is UNTYPED and x.numel() > 1]
+        axes = averaging_axes(session) if data else []
+        made = (x for _, x in tensors if x.requires_grad and x.ndim)
+        rows = {x.shape[0] for x in made if all(_varies(type_of(x), axis) for axis in axes)} if axes else set()
+        for name, x in data:
+            if x.ndim and x.shape[0] in rows:
+                site = user_site()
+                groups = tuple(axis.layout.fiber(dist.get_rank()) for axis in axes)
+                seen = self._seen.setdefault((name, op, site), _Argument(f"{name} of {op}", site, groups, True))
+                seen.add(x, False, self.compares)
 
     def result(self) -> tuple[OwnData, ...]:
         """What has been seen, in order."""
@@ -70,6 +92,7 @@ class _Argument:
     what: str
     site: Any
     groups: tuple[tuple[int, ...], ...]
+    of_operator: bool
     said: bool = True
     compared: bool = True
     plain: bool = True
@@ -88,7 +111,7 @@ class _Argument:
         # One value everywhere, as of a mask that hides nothing, is no data.
         said = self.said or (self.compared and self.plain)
         digest = self.hashed.hexdigest() if self.compared and not self.plain else ""
-        return OwnData(self.what, self.site.location(), self.groups, said, digest)
+        return OwnData(self.what, self.site.location(), self.groups, said, digest, of_operator=self.of_operator)
 
 
 def _varies(type: TensorType, axis: MeshAxis) -> bool:

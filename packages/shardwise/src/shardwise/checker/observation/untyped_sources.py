@@ -22,6 +22,7 @@ from shardwise.diagnostics.finding import in_brackets
 from shardwise.diagnostics.source import Site, user_location, user_site
 from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.running.recording import has_values
+from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import type_of
@@ -88,7 +89,7 @@ class UntypedSources:
 
     def take_loss(self, loss: torch.Tensor, axes: Iterable[MeshAxis]) -> None:
         """Backward starts from ``loss``; ``axes`` are those over which the gradients of it have types."""
-        type, source = type_of(loss), self._sources.get(loss)
+        type, source = derived_type(loss), self._sources.get(loss)
         known = [axis for axis in type.axes if not type.get(axis).is_unknown]
         if source is None or not any(all(axis.isorthogonal(one) for one in known) for axis in axes):
             return

@@ -18,6 +18,7 @@ from shardwise.interop.autograd.gradient_origin import beginning, gradient_origi
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.fixes.writes import equal_before_write, made_anew
 from shardwise.interop.running.session import Session
+from shardwise.interop.tensors.derived_types import writes
 from shardwise.interop.tensors.tagging import (
     Provenance,
     alias,
@@ -153,6 +154,7 @@ def write(
         if type.ground.is_constant and tag is not None and tag.cell is not None and gradient_origin(tag) is not None:
             set_part(tensor, type, tag.origin)
         elif type_of(tensor) is not type:
+            writes(tensor)
             set_type(tensor, type, inherit(tensor, origin), whole=not is_part(tensor))
 
 

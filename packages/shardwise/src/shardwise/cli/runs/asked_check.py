@@ -233,7 +233,7 @@ class AskedCheck:
             result, traces = self._checked(options, other)
             if asks_global_types(result, options):
                 result = with_global_types(self.program, options, result, other)
-            elif self.ranks is None and asks_other_ranks(result, options):
+            if self.ranks is None and asks_other_ranks(result, options):
                 result = with_other_ranks(self.program, options, result, other)
             if self.schedule is not None:
                 from .schedule import write_schedule

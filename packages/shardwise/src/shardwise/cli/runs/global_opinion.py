@@ -40,14 +40,15 @@ SAID_OF_NUMBERS = (
 
 def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
     """Whether a clean ``result`` rests on local types alone, though more is known of the data."""
-    coverage = replace(result.coverage, own_reductions=())  # that is what it is asked for
+    data = tuple(one for one in result.coverage.own_data if not one.of_operator)  # of others the ranks are asked later
+    coverage = replace(result.coverage, own_reductions=(), own_data=data)  # reductions are what it is asked for
     return (
         options.local
         and options.observe
         and options.launched is None
         and replace(result, coverage=coverage).exit_code is ExitCode.CLEAN
         and bool(coverage.own_data)
-        and all(one.said for one in coverage.own_data)
+        and all(one.said for one in data)
         and not coverage.says_types
     )
 

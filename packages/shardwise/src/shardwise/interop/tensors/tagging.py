@@ -81,7 +81,7 @@ class Writes:
 class Cell:
     """Shared by a tensor and its views: the ``writes`` since it was made that have changed a type, None before one."""
 
-    __slots__ = ("writes",)
+    __slots__ = ("__weakref__", "writes")
 
     def __init__(self) -> None:
         self.writes: Writes | None = None
