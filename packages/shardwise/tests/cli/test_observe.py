@@ -45,6 +45,7 @@ DATA = {
     "digest": "",
     "alike": [],
     "apart": [],
+    "of_operator": False,
 }
 PLAIN = """
 import torch
