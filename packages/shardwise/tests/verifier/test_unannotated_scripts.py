@@ -412,3 +412,54 @@ def test_a_factor_that_does_not_clip_and_one_of_each_rank_are_no_difference(tmp_
     assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=mild)).exit_code is ExitCode.CLEAN
     apart = "weight = (0.1 * (1 + rank) * torch.ones(())).clamp(max=1.0)"
     assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=apart)).exit_code is ExitCode.CLEAN
+
+
+STAGES = """
+    import torch, torch.distributed as dist, torch.nn as nn
+    dist.init_process_group("gloo")
+    n, r = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    layers = nn.ModuleDict({str(at): nn.Linear(4, 4, bias=False) for at in range(4)} if DRAWN else {})
+    kept = range(4 // n) if FIRST else range(r * 4 // n, (r + 1) * 4 // n)
+    stage = nn.ModuleDict({str(at): layers[str(at)] if DRAWN else nn.Linear(4, 4, bias=False) for at in kept})
+    optimizer, x = torch.optim.SGD(stage.parameters(), lr=0.1), torch.randn(3, 4)
+    if r:
+        dist.recv(x, r - 1)
+        x.requires_grad_()
+    y = x
+    for layer in stage.values():
+        y = layer(y)
+    if r < n - 1:
+        dist.send(y.detach(), r + 1)
+        gradient = torch.empty(3, 4)
+        dist.recv(gradient, r + 1)
+        y.backward(gradient)
+    else:
+        y.square().mean().backward()
+    if r:
+        dist.send(x.grad, r - 1)
+    optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("drawn", "first", "code", "said"),
+    [
+        (True, False, ExitCode.CLEAN, ""),
+        (
+            True,
+            True,
+            ExitCode.FINDINGS,
+            "parameter 0.weight before the first step is that of one rank on rank 0 and on",
+        ),
+        (False, True, ExitCode.INCONCLUSIVE, "the two runs part"),
+    ],
+    ids=["each its own", "the first on all", "drawn as many as are kept"],
+)
+def test_a_stage_that_keeps_the_layers_of_another_is_named(tmp_path, drawn, first, code, said):
+    """Where it draws only what it keeps, from the same seed, nobody knows what it is meant to be."""
+    verdict = verdict_on(tmp_path, STAGES.replace("DRAWN", str(drawn)).replace("FIRST", str(first)))
+    assert verdict.exit_code is code, str(verdict)
+    assert said in str(verdict)
+    assert ("rank 1, and no rank has 2.weight" in str(verdict)) == (code is ExitCode.FINDINGS)

@@ -25,6 +25,7 @@ from ..records.naming import NAMELESS
 from .alignment import AlignedParameter, Alignment, is_constant
 from .held_parts import put_together, with_those_alike
 from .local_training import AVERAGED, averaged_steps
+from .repeated_layers import repeated_layer
 from .shared_data import repeated_piece
 from .shared_draws import drawn_alike
 
@@ -251,13 +252,19 @@ class ObservedParameters:
 
     def _same_piece(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Pieces of a parameter that all began as the same one, as where all ranks cut the first, or a wrapper has sent
-        it to all. Not where ranks draw their pieces from the same seed: nobody knows what one rank would draw then.
+        it to all; or a whole parameter that all have, and its namesake of another number nobody. Not where ranks draw their pieces from the same seed: nobody knows what one rank would draw then.
         """
         there = self._alone.get(self.key_alone(key))
         if key.kind != "parameter" or not isinstance(there, Record) or there.value is None or len(pieces) < 2:
             return None
-        wrong = repeated_piece(key, first, pieces, there.value) if self._drawn_alike else None
-        return None if wrong is None else replace(wrong, hint=_OF_ONE_PIECE)
+        if not self._drawn_alike:
+            return None
+        wrong = repeated_piece(key, first, pieces, there.value)
+        if wrong is not None:
+            return replace(wrong, hint=_OF_ONE_PIECE)
+        held, alone = [_initial(run) for run in self._ranks], _initial(self._alone)
+        wrong = repeated_layer(key, first, pieces, held, alone, self.alignment.targets)
+        return None if wrong is None else replace(wrong, hint=_OF_ONE_LAYER)
 
     def _starts(self, name: str) -> dict[int, torch.Tensor]:
         """The initial values of a parameter, by rank."""
@@ -304,6 +311,7 @@ _OF_ONE_PIECE = (
     "cut each rank's piece by its own number, and let no wrapper or broadcast go over ranks whose pieces differ: "
     "give it the group of those that hold the same"
 )
+_OF_ONE_LAYER = "let each rank keep the layers of its own number, of those that all of them have drawn"
 _TO_DO = {
     Way.SUM: "all_reduce it over {over} after backward, before the step",
     Way.MEAN: "wrap the model in DistributedDataParallel over {over} and call the wrapper, or all_reduce the gradient "
