@@ -390,11 +390,20 @@ BY_TORCH = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
 BY_HAND = """norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
         for p in model.parameters():
             p.grad.mul_((1.0 / norm).clamp(max=1.0))"""
+BY_NUMBERS = """norm = sum(p.grad.norm().item() ** 2 for p in model.parameters()) ** 0.5
+        for p in model.parameters():
+            if norm > 1.0:
+                p.grad.data.mul_(1.0 / (norm + 1e-6))"""
+BY_DIVISION = """norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for p in model.parameters():
+            p.grad /= max(norm, torch.ones(()))"""
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.processes
-@pytest.mark.parametrize("clip", [BY_TORCH, BY_HAND], ids=["torch", "hand"])
+@pytest.mark.parametrize(
+    "clip", [BY_TORCH, BY_HAND, BY_NUMBERS, BY_DIVISION], ids=["torch", "hand", "numbers", "division"]
+)
 def test_a_scale_that_clipping_hides_is_seen_in_the_factor(tmp_path, clip):
     right = verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=clip))
     assert right.exit_code is ExitCode.CLEAN
@@ -410,6 +419,9 @@ def test_a_scale_that_clipping_hides_is_seen_in_the_factor(tmp_path, clip):
 def test_a_factor_that_does_not_clip_and_one_of_each_rank_are_no_difference(tmp_path):
     mild = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1e6)"
     assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=mild)).exit_code is ExitCode.CLEAN
+    number = "[p.grad.mul_(size).div_(3 * size) for p in model.parameters()]"
+    scaled = CLIPPED.format(optimizer="SGD", loss="loss", clip=number)
+    assert verdict_on(tmp_path, scaled).exit_code is ExitCode.CLEAN
     apart = "weight = (0.1 * (1 + rank) * torch.ones(())).clamp(max=1.0)"
     assert verdict_on(tmp_path, CLIPPED.format(optimizer="SGD", loss="loss", clip=apart)).exit_code is ExitCode.CLEAN
 

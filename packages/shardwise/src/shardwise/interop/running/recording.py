@@ -37,7 +37,7 @@ KIND_OF = {
     "updated": "parameter {name} after step",
     "output": "output{name}",
     "read": "the number read here",
-    "clip": "the factor by which gradients are clipped",
+    "clip": "the factor by which gradients are clipped{name}",
     "input": "input {name}",
     "data": "the data used here",
     "module": "output of {name}",

@@ -252,7 +252,8 @@ class ObservedParameters:
 
     def _same_piece(self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor]) -> ValueDisagreement | None:
         """Pieces of a parameter that all began as the same one, as where all ranks cut the first, or a wrapper has sent
-        it to all; or a whole parameter that all have, and its namesake of another number nobody. Not where ranks draw their pieces from the same seed: nobody knows what one rank would draw then.
+        it to all; or a whole parameter that all have, and its namesake of another number nobody. Not where ranks draw
+        their pieces from the same seed: nobody knows what one rank would draw then.
         """
         there = self._alone.get(self.key_alone(key))
         if key.kind != "parameter" or not isinstance(there, Record) or there.value is None or len(pieces) < 2:

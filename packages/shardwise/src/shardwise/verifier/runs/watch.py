@@ -45,6 +45,7 @@ from .made_tensors import is_made, note_made
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, Redrawing, is_random
 from .read_sums import ReadSums
+from .scaled_gradients import ScaledGradients
 from .steps import OptimizerSteps
 from .used_data import UsedData
 
@@ -220,6 +221,9 @@ class _Watch(TorchFunctionMode):
         self.alone = alone
         self.draws = draws
         self.sums = ReadSums(lambda x, sums: recorder.add("read", "", x, UNTYPED, user_location(), keep=sums))
+        self.scaled = ScaledGradients(
+            lambda step, factor, at: recorder.add("clip", f" in step {step}", torch.tensor(factor), UNTYPED, at)
+        )
         self.twice = False
         """Gradients have been computed of which there will be gradients."""
 
@@ -244,6 +248,7 @@ class _Watch(TorchFunctionMode):
         if self.used is not None:
             args = self.used.operands(func, args)
         self.sums.before(func, args)
+        self.scaled.before(func, args, (start.tensor for start in self.steps.starts), self.steps.counts.total() + 1)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         self._note_computed((*args, *kwargs.values()), result)
         if self.used is not None:
