@@ -198,6 +198,15 @@ def test_targets_of_which_nothing_says_so_are_compared_too(project, cut, verdict
     assert [one["alike"] for one in targets if verdict == "inconclusive"] == [[0, 1]] * (verdict == "inconclusive")
 
 
+def test_a_matrix_of_as_many_rows_is_no_target(project):
+    source = DEALT_OUT.replace("x.OWN, y.OWN", "x[rank::world], y[rank::world]").replace(
+        "nn.Linear(6, 1)", "nn.Linear(6, 4)"
+    )
+    source = source.replace("n = 8", "book = torch.randn(4, 1)\nn = 8").replace("ddp(x)", "ddp(x) @ book")
+    report = reported(project, source, "--world-size", "2")
+    assert (report["verdict"], [one["said"] for one in report["coverage"]["own_data"]]) == ("clean", [True])
+
+
 def test_samples_whose_numbers_are_a_ranks_own_are_its_own(project):
     report = reported(project, OWN.replace("shuffle=False", "sampler=range(rank, 32, 2)"), "--world-size", "2")
     (data,) = report["coverage"]["own_data"]

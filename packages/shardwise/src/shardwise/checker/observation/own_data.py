@@ -32,6 +32,10 @@ from ..state.session import CheckSession
 from .inputs import averaging_axes, is_assumed, is_constant
 
 
+_CONTRACTIONS = frozenset({"matmul", "mm", "mv", "addmm", "linear", "einsum", "tensordot"})
+"""The first dim of their second operand is no row of the first: a code book of as many codes as there are rows."""
+
+
 @dataclass
 class DataSeen:
     """The data that a run has handed to data parallel models, by argument and line.
@@ -67,7 +71,7 @@ class DataSeen:
 
     def met(self, session: CheckSession, op: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """An operator has come back: were there data without a type beside what each rank has of its own?"""
-        if not (session.local and torch.is_grad_enabled()):
+        if not (session.local and torch.is_grad_enabled()) or op in _CONTRACTIONS:
             return
         named = [*enumerate(args), *kwargs.items()]
         tensors = [(name, x) for name, x in named if isinstance(x, torch.Tensor) and not is_dtensor(x)]

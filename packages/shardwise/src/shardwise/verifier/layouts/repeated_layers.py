@@ -34,7 +34,7 @@ def repeated_layer(
     if whole is None or is_constant(whole) or not all(torch.equal(piece, whole) for piece in pieces.values()):
         return None
     for name, value in alone.items():
-        if name in found or not _is_of_another_number(name, key.name) or value.shape != whole.shape:
+        if name in found or not _is_of_another_number(name, key.name) or value.ndim != whole.ndim:
             continue
         if not is_constant(value) and not any(torch.equal(value, one) for run in held for one in run.values()):
             said = f"is that of one rank on rank {ranks[0]} and on rank {ranks[1]}, and no rank has {name}"
