@@ -475,3 +475,40 @@ def test_a_stage_that_keeps_the_layers_of_another_is_named(tmp_path, drawn, firs
     assert verdict.exit_code is code, str(verdict)
     assert said in str(verdict)
     assert ("rank 1, and no rank has 2.weight" in str(verdict)) == (code is ExitCode.FINDINGS)
+
+
+LOGGED = """
+    import torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x in torch.randn(2, 8, 6):
+        loss = model(x.chunk(size)[rank]).square().LOSS
+        logged = loss.LOGGED
+        dist.all_reduce(logged)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(logged.item() / size)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("logged", "loss", "code"),
+    [
+        ("detach()", "mean()", ExitCode.CLEAN),
+        ("data", "mean()", ExitCode.CLEAN),
+        ("detach()", "sum()", ExitCode.FINDINGS),
+        ("clone()", "mean()", ExitCode.CLEAN),
+    ],
+    ids=["detached", "by data", "a sum", "a copy"],
+)
+def test_a_loss_is_what_it_was_before_it_was_summed_in_place_for_a_log(tmp_path, logged, loss, code):
+    verdict = verdict_on(tmp_path, LOGGED.replace("LOGGED", logged).replace("LOSS", loss))
+    assert verdict.exit_code is code, str(verdict)
+    assert ("gradient of" in str(verdict)) == (code is ExitCode.FINDINGS)

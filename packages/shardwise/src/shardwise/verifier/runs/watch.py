@@ -47,6 +47,7 @@ from .random_draws import RandomDraws, Redrawing, is_random
 from .read_sums import ReadSums
 from .scaled_gradients import ScaledGradients
 from .steps import OptimizerSteps
+from .summed_losses import SummedLosses
 from .used_data import UsedData
 
 PENDING = "_c10d_functional."
@@ -224,6 +225,7 @@ class _Watch(TorchFunctionMode):
         self.scaled = ScaledGradients(
             lambda step, factor, at: recorder.add("clip", f" in step {step}", torch.tensor(factor), UNTYPED, at)
         )
+        self.summed = SummedLosses()
         self.twice = False
         """Gradients have been computed of which there will be gradients."""
 
@@ -248,6 +250,7 @@ class _Watch(TorchFunctionMode):
         if self.used is not None:
             args = self.used.operands(func, args)
         self.sums.before(func, args)
+        self.summed.before(func, args, kwargs)
         self.scaled.before(func, args, (start.tensor for start in self.steps.starts), self.steps.counts.total() + 1)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         self._note_computed((*args, *kwargs.values()), result)
@@ -314,7 +317,7 @@ class _Watch(TorchFunctionMode):
                     of_its_own = root.numel() == 1 and training
                     typed = bool(local_form(root)[1].axes)
                 if of_its_own or typed:  # what is passed back with a gradient of another stage is no loss
-                    self.recorder.hear("loss", "", root)
+                    self.recorder.hear("loss", "", self.summed.as_derived(root))
                     with no_torch_function():
                         divisor = divisor_of(root) if of_its_own else None
                     if divisor is not None:
