@@ -86,6 +86,8 @@ ALIASED = """
         (ALIASED.format("mean", "detach()"), "clean", ""),
         (ALIASED.format("mean", "data"), "clean", ""),
         (ALIASED.format("sum", "detach()"), "findings", "SW616"),
+        (ALIASED.format("mean", "requires_grad_()"), "clean", ""),
+        (ALIASED.format("sum", "requires_grad_()"), "findings", "SW616"),
         (LOGGED, "clean", ""),
         (SUMMED.format("* world "), "clean", ""),
         (SUMMED.format(""), "findings", "SW616"),
@@ -102,6 +104,8 @@ ALIASED = """
     ids=[
         "the loss itself, detached",
         "the loss itself, by data",
+        "the loss itself, detached, off",
+        "the loss itself",
         "the loss itself, off",
         "logged",
         "summed",

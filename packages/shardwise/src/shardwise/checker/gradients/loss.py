@@ -173,13 +173,13 @@ def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: 
         place.is_pending_sum("backward")  # raises for other kinds
         permitted = session.observe or not session.strict
         own = permitted and place is V and _may_be_added_up(loss, axis)
-        if own or (session.observe and session.averages(axis)):
-            continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
+        averaged = session.observe and session.averages(axis)
         sums = sums_behind(loss, axis) if place is R else None
-        if sums is not None:
-            for passage in sums:
-                passage.is_whole = True
-        elif place is R:
+        for passage in sums or ():
+            passage.is_whole = True
+        if own or averaged:
+            continue  # each rank starts from the loss of its own batch, and somebody adds the gradients up
+        if place is R and sums is None:
             said = replicated_loss(name, axis)
             fixes = invariant_instead(loss, axis, said.help[0]) or on_one_rank(located.names[0][1], axis, said.help[-1])
             said = replace(said, fixes=fixes)

@@ -109,4 +109,26 @@ BUGS = [
         "torch.linalg.svd(g + 1e-2 * dist.get_rank(), full",
         TRAINED,
     ),
+    Bug(
+        "trpo",
+        "Fisher products are of one rank's states",
+        "return mean_over_workers(hv) + damping",
+        "return hv + damping",
+        "output|parameter|loss",
+    ),
+    Bug("trpo", "sums are no means", "return t / dist.get_world_size()", "return t", "output|parameter|loss"),
+    Bug(
+        "trpo",
+        "damping is counted by all workers",
+        "return mean_over_workers(hv) + damping * v",
+        "return mean_over_workers(hv + damping * v) * dist.get_world_size()",
+        "output|parameter|loss",
+    ),
+    Bug(
+        "trpo",
+        "advantages of the first rank's states",
+        "adv[it, part])",
+        "adv[it, : 16 // world])",
+        "output|parameter|loss",
+    ),
 ]

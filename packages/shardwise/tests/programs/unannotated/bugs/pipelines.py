@@ -1,7 +1,7 @@
 # ruff: noqa: E501  the texts are as long as the lines that they replace
 """Stages, by torch's schedules and by hand."""
 
-from .bug import GRADIENT, Bug
+from .bug import CLIP, GRADIENT, Bug
 
 BUGS = [
     Bug(
@@ -194,5 +194,41 @@ BUGS = [
         "dist.send(x.grad, before)",
         "dist.send(torch.zeros_like(x), before)",
         "gradient of layers",
+    ),
+    Bug("pipe_clip", "the norm is that of one stage", "    dist.all_reduce(total)\n", "", f"{GRADIENT}|{CLIP}"),
+    Bug(
+        "pipe_clip",
+        "the larger norm counts",
+        "    dist.all_reduce(total)\n",
+        "    dist.all_reduce(total, op=dist.ReduceOp.MAX)\n",
+        CLIP,
+    ),
+    Bug(
+        "pipe_clip",
+        "gradients between stages are those of a whole batch",
+        "P2POp(dist.isend, inp.grad, rank - 1)",
+        "P2POp(dist.isend, inp.grad * MICRO, rank - 1)",
+        f"{GRADIENT}|{CLIP}",
+    ),
+    Bug(
+        "pipe_clip",
+        "stages go through micro-batches in opposite orders",
+        "in reversed(kept)",
+        "in (reversed(kept) if rank == 0 else kept)",
+        f"{GRADIENT}|{CLIP}",
+    ),
+    Bug(
+        "pipe_clip",
+        "each stage adds the penalty of the last",
+        "            if rank < world - 1:\n                exchange",
+        "            if rank < world - 1:\n                decay.backward(retain_graph=True)\n                exchange",
+        f"{GRADIENT}|{CLIP}",
+    ),
+    Bug(
+        "pipe_clip",
+        "all stages keep the first layers",
+        "for i in range(rank * per, (rank + 1) * per)",
+        "for i in range(per)",
+        "parameter 0",
     ),
 ]
