@@ -512,3 +512,33 @@ def test_a_loss_is_what_it_was_before_it_was_summed_in_place_for_a_log(tmp_path,
     verdict = verdict_on(tmp_path, LOGGED.replace("LOGGED", logged).replace("LOSS", loss))
     assert verdict.exit_code is code, str(verdict)
     assert ("gradient of" in str(verdict)) == (code is ExitCode.FINDINGS)
+
+
+UNEVEN = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    cuts = [0, 6, 10] if size == 2 else [0, 10]
+    for x, y in zip(torch.randn(2, 10, 6), torch.randint(0, 3, (2, 10))):
+        x, y = x[cuts[rank] : cuts[rank + 1]], y[cuts[rank] : cuts[rank + 1]]
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        for p in model.parameters():
+            p.grad *= WEIGHT
+            dist.all_reduce(p.grad)
+        optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("weight", "code"), [("len(x) / 10", ExitCode.CLEAN), ("1 / size", ExitCode.FINDINGS)], ids=["weighted", "a mean"]
+)
+def test_means_over_numbers_of_each_rank_are_right_where_gradients_are_weighted_by_them(tmp_path, weight, code):
+    verdict = verdict_on(tmp_path, UNEVEN.replace("WEIGHT", weight))
+    assert verdict.exit_code is code, str(verdict)
+    assert "every rank divides its loss by a number of its own (6, 4)" in str(verdict)
+    assert any(one.key.kind == "gradient" for one in verdict.numbers.disagreements) == (code is ExitCode.FINDINGS)

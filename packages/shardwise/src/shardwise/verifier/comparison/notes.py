@@ -23,7 +23,7 @@ from ..distance.numbers import GRADIENTS, Against, Numbers, ValueDisagreement
 from ..records.batches import is_shared, orders_apart
 from ..records.record import RankRun, initial_parameters
 from .drifted_buffers import drifted_buffers
-from .own_counts import own_counts_note
+from .own_counts import own_counts_note, without_weighted_losses
 from .reading_by_size import is_same, training_inputs
 from .step_settings import settings_note
 
@@ -34,6 +34,7 @@ _SAME_UPDATE = 0.05
 
 def with_notes(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
     """``numbers`` with what two runs say beside them, and where something is wrong, with what may be why."""
+    numbers = without_weighted_losses(numbers, ranks, alone)
     notes = [*numbers.notes, *ranks[0].narrow_sums, *_untrained(ranks, alone)]
     drifted = () if numbers.disagreements else drifted_buffers(ranks, alone)
     numbers = replace(numbers, questions=(*numbers.questions, *_same_data(ranks, alone), *drifted))

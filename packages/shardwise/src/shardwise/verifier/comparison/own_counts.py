@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from shardwise.interop.running.recording import Key, Record
 
@@ -15,31 +16,71 @@ from ..records.record import RankRun
 
 _SHARE = 0.02
 """The weighted mean is the loss of one rank if it is so much nearer to it than the plain one."""
+_SAME = 1e-4
+"""How far both may be apart, relative to each other, to be one."""
 
 
 def own_counts_note(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> tuple[str, str] | None:
     """What there is to say of the first loss that is wrong, if that is why, and what else; None otherwise."""
     losses = (one.key for one in numbers.disagreements if one.key.kind == "loss" and one.against is Against.ALONE)
     key = next(losses, None)
-    if key is None:
+    found = None if key is None else _weighted(key, ranks, alone)
+    if found is None or abs(found.weighted - found.expected) > _SHARE * abs(found.plain - found.expected):
         return None
-    counts = [run.divisors[key] for run in ranks if key in run.divisors]
-    if len(set(counts)) < 2:
-        return None
-    values = [value for run in ranks if (value := _value(run, key)) is not None]
-    expected = _value(alone, key)
-    if expected is None or len(counts) != len(values):
-        return None
-    weighted = math.fsum(map(math.prod, zip(counts, values, strict=True))) / math.fsum(counts)
-    plain = math.fsum(values) / len(values)
-    if abs(weighted - expected) > _SHARE * abs(plain - expected):
-        return None
-    each = ", ".join(f"{count:.6g}" for count in counts)
     return (
-        f"every rank divides its loss by a number of its own ({each})",
+        f"every rank divides its loss by a number of its own ({found.counts_text})",
         "weighted by these, the losses are that of one rank. Divide the sum by what all ranks have together (an "
         "all_reduce of the number), times the number of ranks where gradients are averaged, as DDP and FSDP do",
     )
+
+
+def without_weighted_losses(numbers: Numbers, ranks: Sequence[RankRun], alone: RankRun) -> Numbers:
+    """``numbers`` without losses of which each is a mean of a rank's own samples, where nothing else is wrong and what
+    is trained was compared: then the program weighs gradients, or weights, by how many samples a rank has.
+    """
+    wrong = [one.key for one in numbers.disagreements]
+    if not wrong or any(one.kind != "loss" for one in wrong) or not (numbers.gradients or _trains_as(ranks, alone)):
+        return numbers
+    found = [_weighted(key, ranks, alone) for key in wrong]
+    if not all(one is not None and math.isclose(one.weighted, one.expected, rel_tol=_SAME) for one in found):
+        return numbers
+    first = next(one for one in found if one is not None)
+    note = (
+        f"every rank divides its loss by a number of its own ({first.counts_text}): weighted by these, the losses are "
+        "that of one rank, and what is trained by them is too"
+    )
+    return replace(numbers, disagreements=(), equal=numbers.equal + len(wrong), notes=(*numbers.notes, note))
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """The mean of the ranks' losses, weighted by what each has divided by, and not; and that of one rank."""
+
+    counts: Sequence[float]
+    weighted: float
+    plain: float
+    expected: float
+
+    @property
+    def counts_text(self) -> str:
+        return ", ".join(f"{count:.6g}" for count in self.counts)
+
+
+def _weighted(key: Key, ranks: Sequence[RankRun], alone: RankRun) -> _Weighted | None:
+    """None where the ranks divide by the same number, or nobody knows by which."""
+    counts = [run.divisors[key] for run in ranks if key in run.divisors]
+    values = [value for run in ranks if (value := _value(run, key)) is not None]
+    expected = _value(alone, key)
+    if len(set(counts)) < 2 or expected is None or len(counts) != len(values):
+        return None
+    weighted = math.fsum(map(math.prod, zip(counts, values, strict=True))) / math.fsum(counts)
+    return _Weighted(counts, weighted, math.fsum(values) / len(values), expected)
+
+
+def _trains_as(ranks: Sequence[RankRun], alone: RankRun) -> bool:
+    """Are there parameters after the last step, in all runs?"""
+    runs = (*ranks, alone)
+    return all(any(isinstance(one, Record) and one.key.kind == "trained" for one in run.entries) for run in runs)
 
 
 def _value(run: RankRun, key: Key) -> float | None:

@@ -55,12 +55,12 @@ class ScaledGradients:
         if func not in _MULTIPLIES and func not in _DIVIDES:
             return
         with no_torch_function(), torch.no_grad():
-            by = _number(args[1]) if len(args) == 2 else None
-            if not by:
+            scaled, by = (args[0], _number(args[1])) if len(args) == 2 else (None, None)
+            if not by or not isinstance(scaled, torch.Tensor):
                 return
             factor = by if func in _MULTIPLIES else 1 / by
             gradients = [one.grad for one in parameters if one.grad is not None and not is_dtensor(one.grad)]
-            if 0 < factor < 1 and any(same_memory(one, args[0]) for one in gradients):
+            if 0 < factor < 1 and any(same_memory(one, scaled) for one in gradients):
                 place = self._places[user_location()]
                 if step not in place.seen:
                     norm = math.sqrt(sum(float(one.double().square().sum()) for one in gradients))
