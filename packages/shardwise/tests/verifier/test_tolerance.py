@@ -29,3 +29,12 @@ def test_rounding_is_magnified_by_optimizers_alone():
     x = [torch.ones(1)]
     stepped = Tolerance(run_with([1.0]), [torch.float32], None).apart(AFTER, x, 0.0)
     assert stepped == TRAINED * Tolerance(RankRun(), [torch.float32], None).apart(AFTER, x, 0.0)
+
+
+def test_what_is_left_of_a_residual_is_rounding_on_the_scale_of_those_before():
+    keys = [Key("read", "", None, nth) for nth in (1, 2)]
+    read = [Record(key, UNTYPED, "", torch.tensor(x).double()) for key, x in zip(keys, (100.0, 2e-15), strict=True)]
+    tolerance = Tolerance(RankRun(read), [torch.float64], None)
+    assert 1e-14 < tolerance.apart(keys[1], [torch.tensor(2e-15).double()], 0.0) < 1e-12
+    assert tolerance.apart(keys[0], [torch.tensor(100.0).double()], 0.0) < 1e-6
+    assert Tolerance(RankRun(read), [torch.float64], 1e-9).apart(keys[1], [torch.tensor(2e-15).double()], 0.0) < 1e-20

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.running.recording import Key, Record
 
 from ..records.record import RankRun
@@ -59,6 +60,11 @@ class Tolerance:
         initial = (entry for entry in alone.entries if isinstance(entry, Record) and entry.key.kind == "parameter")
         self._initial = scale_of(*(entry.value for entry in initial if entry.value is not None))
         """The largest number of all initial values."""
+        self._read: defaultdict[SourceLocation | None, float] = defaultdict(float)
+        """The largest number that is read at a line."""
+        for entry in alone.entries:
+            if isinstance(entry, Record) and entry.key.kind == "read" and entry.value is not None:
+                self._read[entry.key.location] = max(self._read[entry.key.location], scale_of(entry.value))
         self._stepped = any(key.kind == "gradient" for key, _ in _gradients(alone))
         """There is an optimizer, which may be adaptive."""
         self._graded = {key.name for key, _ in _gradients(alone)}
@@ -73,14 +79,22 @@ class Tolerance:
         dtypes = {tensor.dtype for tensor in tensors}
         rtol = self._relative(dtypes)
         moved = self._moved(key, dtypes)
+        left = self._left_over(key, dtypes)
         if moved is not None:
-            measured = self._farthest * moved.largest + _ROUNDINGS * self._eps * size
+            measured = max(self._farthest * moved.largest + _ROUNDINGS * self._eps * size, left)
             return measured if any(map(is_low, self.dtypes)) else max(measured, rtol * size)
         if key.kind == "trained" and self.rtol is None and self._stepped:
             rtol = min(rtol * TRAINED, 1.0)
-        if key.kind == "parameter" and self.rtol is None:  # what the first batch has set may be zero in theory
-            return max([rtol * size, *(left_over(dtype, self._initial) for dtype in dtypes)])
-        return rtol * size
+        return max(rtol * size, left)
+
+    def _left_over(self, key: Key, dtypes: Iterable[torch.dtype]) -> float:
+        """What may be left where numbers cancel: of an initial value that the first batch has set, and of a residual
+        that a loop reads until it is small.
+        """
+        if self.rtol is not None or key.kind not in ("parameter", "read"):
+            return 0.0
+        largest = self._initial if key.kind == "parameter" else self._read.get(key.location, 0.0)
+        return max((left_over(dtype, largest) for dtype in dtypes), default=0.0)
 
     def typical(self, key: Key, expected: torch.Tensor) -> float | None:
         """How far all elements may be from ``expected``, by root mean square; None where nobody has measured it."""
