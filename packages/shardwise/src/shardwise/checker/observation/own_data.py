@@ -31,7 +31,6 @@ from shardwise.types.tensor_type import UNTYPED, TensorType
 from ..state.session import CheckSession
 from .inputs import averaging_axes, is_assumed, is_constant
 
-
 _CONTRACTIONS = frozenset({"matmul", "mm", "mv", "addmm", "linear", "einsum", "tensordot"})
 """The first dim of their second operand is no row of the first: a code book of as many codes as there are rows."""
 
