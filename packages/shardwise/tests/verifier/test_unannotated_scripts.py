@@ -542,3 +542,30 @@ def test_means_over_numbers_of_each_rank_are_right_where_gradients_are_weighted_
     assert verdict.exit_code is code, str(verdict)
     assert "every rank divides its loss by a number of its own (6, 4)" in str(verdict)
     assert any(one.key.kind == "gradient" for one in verdict.numbers.disagreements) == (code is ExitCode.FINDINGS)
+
+
+SPARSE = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(9, 4, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters(), lr=0.01)
+    for ids in torch.randint(0, 9, (3, 8)):
+        optimizer.zero_grad()
+        table(ids.chunk(size)[rank]).square().mean().backward()
+        rows = [None] * size
+        own = table.weight.grad.coalesce()
+        dist.all_gather_object(rows, (own.indices(), own.values()))
+        ids, values = (torch.cat(x, dim) for x, dim in zip(zip(*rows), (1, 0)))
+        table.weight.grad = torch.sparse_coo_tensor(ids, values / SCALE, (9, 4))
+        optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("scale", "code"), [("size", ExitCode.CLEAN), ("1", ExitCode.FINDINGS)], ids=["mean", "sum"])
+def test_gradients_of_some_rows_are_compared(tmp_path, scale, code):
+    verdict = verdict_on(tmp_path, SPARSE.replace("SCALE", scale))
+    assert verdict.exit_code is code, str(verdict)
+    assert ("gradient of weight in step 1" in str(verdict)) == (code is ExitCode.FINDINGS)

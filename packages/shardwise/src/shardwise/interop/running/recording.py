@@ -50,6 +50,8 @@ IN_EVALUATION = " in evaluation"
 """What follows the name of a module that is called without gradients."""
 LIMIT_BYTES = 1 << 29
 """How much one rank keeps; what comes later is listed as not comparable."""
+_DENSE_BYTES = 1 << 24
+"""A sparse tensor of at most as many bytes is kept as a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,9 @@ class Recorder:
         return Key(key.kind, key.name, key.location, self._counts[key])
 
     def _copy(self, x: torch.Tensor) -> tuple[torch.Tensor | None, str]:
+        if x.layout is torch.sparse_coo and not is_transformed(x) and x.numel() * x.element_size() <= _DENSE_BYTES:
+            with no_torch_function(), torch.no_grad():
+                x = x.detach().to_dense()  # as the gradient of an embedding, of which it has some rows
         if not has_values(x):
             return None, "is not a dense tensor of values"
         self._bytes += x.numel() * x.element_size()
