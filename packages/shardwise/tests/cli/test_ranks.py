@@ -440,3 +440,28 @@ schedule.step(torch.ones(4, 3)) if rank == 0 else schedule.step(target=torch.one
     )
     assert "rank 0 receives objects from 1, so this is --ranks all" in done.stderr
     assert "ranks 0 and 1 compared" in done.stdout
+
+
+@pytest.mark.parametrize("count", [2, 3], ids=["it holds", "it does not"])
+def test_all_ranks_are_run_where_an_assertion_needs_what_the_others_have(tmp_path, count):
+    script = tmp_path / "counts.py"
+    script.write_text(
+        f"""\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(3, 1))
+model(torch.randn(8, 3)[dist.get_rank() :: dist.get_world_size()]).square().mean().backward()
+total = torch.ones(())
+dist.all_reduce(total)
+assert total.item() == {count}
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "shardwise", "check", str(script), "--mesh", "dp=2"], capture_output=True, text=True
+    )
+    assert "an assertion does not hold without the values of other ranks, so this is --ranks all" in done.stderr
+    assert done.returncode == (2 if count == 3 else 0), done.stdout
+    assert ("AssertionError" in done.stdout) == (count == 3)

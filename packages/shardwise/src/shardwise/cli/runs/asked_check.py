@@ -256,7 +256,8 @@ class AskedCheck:
             return check_ranks(self.program, options, self.ranks, self.timeout_s)
         try:
             if self.schedule is None and self.html is None:
-                return check_program(self.program, options), ()
+                result = check_program(self.program, options)
+                return self._with_values(result, options, other) or (result, ())
             from .schedule import check_recorded
 
             return check_recorded(self.program, options)
@@ -264,6 +265,26 @@ class AskedCheck:
             choice = RankChoice("all" if self.size <= MOST else "corners")
             click.echo(f"shardwise: {needed}, so this is --ranks {choice.word}", err=True)
             return other.call(check_ranks, self.program, options, choice)
+
+    def _with_values(
+        self, result: RunResult, options: CheckOptions, other: KeptProcess
+    ) -> tuple[RunResult, Sequence[Trace]] | None:
+        """What all ranks find where one has stopped at an assertion: of what it was asked, other ranks have the values.
+
+        None where it is not so, or they stop too.
+        """
+        from .ranks import check_ranks
+
+        stopped = result.stopped
+        if stopped is None or not stopped.text.startswith(AssertionError.__name__):
+            return None
+        if options.fake or options.device != "cpu" or not 1 < self.size <= MOST:
+            return None
+        click.echo(
+            "shardwise: an assertion does not hold without the values of other ranks, so this is --ranks all", err=True
+        )
+        came = other.call(check_ranks, self.program, options, RankChoice("all"))
+        return None if came[0].stopped is not None else came
 
     def _until(self, death: Death) -> RunResult:
         """What is known of a program that has taken its process with it."""
