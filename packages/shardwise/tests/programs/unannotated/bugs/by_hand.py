@@ -230,4 +230,19 @@ BUGS = [
         "click[: hi - lo])",
         f"{GRADIENT}|input|loss",
     ),
+    Bug("sparse_words", "rows are added up", " v / len(sizes), p.shape)", " v, p.shape)", GRADIENT),
+    Bug(
+        "sparse_words",
+        "each rank steps its own rows",
+        "torch.sparse_coo_tensor(i[None], v / len(sizes), p.shape)",
+        "torch.sparse_coo_tensor(g.indices(), g.values(), p.shape)",
+        GRADIENT,
+    ),
+    Bug(
+        "sparse_words",
+        "negatives of the first rank",
+        "loss = model(*(t.chunk(world)[rank] for t in (center, context, negative)))",
+        "loss = model(center.chunk(world)[rank], context.chunk(world)[rank], negative.chunk(world)[0])",
+        "input",
+    ),
 ]
