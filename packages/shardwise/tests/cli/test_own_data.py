@@ -198,6 +198,24 @@ def test_targets_of_which_nothing_says_so_are_compared_too(project, cut, verdict
     assert [one["alike"] for one in targets if verdict == "inconclusive"] == [[0, 1]] * (verdict == "inconclusive")
 
 
+@pytest.mark.parametrize(
+    ("sampler", "verdict"),
+    [
+        ("DistributedSampler(data, seed=3)", "clean"),
+        ("DistributedSampler(data, seed=3 + dist.get_rank())", "inconclusive"),
+        ("DistributedSampler(data, seed=dist.get_rank(), shuffle=False)", "clean"),
+    ],
+    ids=["one seed", "a seed of each rank", "no shuffling"],
+)
+def test_a_sampler_that_shuffles_by_the_rank_deals_nothing_out(project, sampler, verdict):
+    report = reported(project, ALONE.replace("DistributedSampler(data)", sampler))
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    said = report["coverage"]["unjudged_losses"]
+    assert ["each shuffles for its DistributedSampler by a seed of its own" in one for one in said] == (
+        [True] if verdict == "inconclusive" else []
+    )
+
+
 def test_a_matrix_of_as_many_rows_is_no_target(project):
     source = DEALT_OUT.replace("x.OWN, y.OWN", "x[rank::world], y[rank::world]").replace(
         "nn.Linear(6, 1)", "nn.Linear(6, 4)"

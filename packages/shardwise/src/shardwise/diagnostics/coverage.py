@@ -58,7 +58,8 @@ class Coverage:
                        type there, nor has a parameter.
     ``own_data``       what data parallel models are called with, and what without a type meets their results.
     ``unjudged_gradients``  gradients that steps take though nobody knows what they are.
-    ``unjudged_losses``  losses that are computed from parameters or exchanges without a type, a sentence each.
+    ``unjudged_losses``  losses that are computed from parameters or exchanges without a type, or of samples in an order
+                         of each rank's own, a sentence each.
     ``says_types``     the program writes types itself, and does not leave all to wrappers and marks.
     ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
     ``own_elements``  what is computed of single elements of shards, of which global types say nothing, a sentence each.

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, default_collate
 
-from shardwise.diagnostics.source import user_site
+from shardwise.diagnostics.finding import in_brackets
+from shardwise.diagnostics.source import user_location, user_site
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.axis import MeshAxis, flatten_axes
@@ -36,6 +37,9 @@ def wrap_iter(find: Callable[[], CheckSession | None], plain: Callable[[DataLoad
     def __iter__(self: DataLoader[object]) -> Iterator[object]:
         batches = plain(self)
         session = find()
+        if session is not None and session.untyped is not None and _shuffles_apart(self):
+            place = in_brackets(user_location())
+            session.untyped.losses[f"which samples a rank reads{place}: {_APART}"] = None
         axis = None if session is None or not session.observe else _axis_of(self)
         if session is None or axis is None or not (session.local or _cuts_dim_0(self)):
             return batches
@@ -85,10 +89,28 @@ def _cuts_dim_0(loader: DataLoader[object]) -> bool:
     return loader.collate_fn is default_collate and type(loader.batch_sampler) is BatchSampler
 
 
+_APART = (
+    "each shuffles for its DistributedSampler by a seed of its own, so that some samples are read several times and "
+    "others never"
+)
+
+
+def _sampler_of(loader: DataLoader[object]) -> DistributedSampler[object] | None:
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    return next((one for one in samplers if isinstance(one, DistributedSampler)), None)
+
+
+def _shuffles_apart(loader: DataLoader[object]) -> bool:
+    """Does the sampler shuffle by numbers that are others on each rank? The parts are then of several orders."""
+    sampler = _sampler_of(loader)
+    if sampler is None or not sampler.shuffle:
+        return False
+    return any(one.__class__ in TYPED_NUMBERS and type_of(one).varying_axes for one in (sampler.seed, sampler.epoch))
+
+
 def _axis_of(loader: DataLoader[object]) -> MeshAxis | None:
     """The axis over which the loader's sampler deals out the data set, if exactly one fits."""
-    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-    sampler = next((one for one in samplers if isinstance(one, DistributedSampler)), None)
+    sampler = _sampler_of(loader)
     if sampler is None or sampler.num_replicas == 1 or not dist.is_initialized():
         return None
     mesh = current_entry()
