@@ -104,7 +104,7 @@ class NotingMode(CheckMode):
         if session.untyped is not None:
             session.untyped.follow(op_name(func), args, named, result)
         if session.data is not None and session.observe and session.averaged:
-            session.data.met(session, op_name(func).shown, args, named)
+            session.data.met(session, op_name(func), args, named)
         if session.unchecked != unchecked:
             session.unchecked = unchecked
             site = own_site() if has_tensor(args, named) else None

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.calls.op_names import OpName
 from shardwise.interop.running.recording import has_values
 from shardwise.interop.tensors.bits import digest_of
 from shardwise.interop.tensors.dtensors import is_dtensor
@@ -68,21 +69,24 @@ class DataSeen:
                         self.own.update(known.varying_axes)
                     seen.add(x, said, self.compares)
 
-    def met(self, session: CheckSession, op: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    def met(self, session: CheckSession, op: OpName, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """An operator has come back: were there data without a type beside what each rank has of its own?"""
-        if not (session.local and torch.is_grad_enabled()) or op in _CONTRACTIONS:
+        if not (session.local and torch.is_grad_enabled()):
             return
         named = [*enumerate(args), *kwargs.items()]
         tensors = [(name, x) for name, x in named if isinstance(x, torch.Tensor) and not is_dtensor(x)]
         data = [(name, x) for name, x in tensors if not x.requires_grad and type_of(x) is UNTYPED and x.numel() > 1]
-        axes = averaging_axes(session) if data else []
+        if not data or len(tensors) < 2 or op.shown in _CONTRACTIONS:
+            return
+        axes = averaging_axes(session)
         made = (x for _, x in tensors if x.requires_grad and x.ndim)
-        rows = {x.shape[0] for x in made if all(_varies(type_of(x), axis) for axis in axes)} if axes else set()
+        rows = {x.shape[0] for x in made if all(_varies(type_of(x), axis) for axis in axes)}
         for name, x in data:
             if x.ndim and x.shape[0] in rows:
                 site = user_site()
                 groups = tuple(axis.layout.fiber(dist.get_rank()) for axis in axes)
-                seen = self._seen.setdefault((name, op, site), _Argument(f"{name} of {op}", site, groups, True))
+                what = f"{name} of {op.shown}"
+                seen = self._seen.setdefault((what, site), _Argument(what, site, groups, True))
                 seen.add(x, False, self.compares)
 
     def result(self) -> tuple[OwnData, ...]:
