@@ -245,4 +245,26 @@ BUGS = [
         "loss = model(center.chunk(world)[rank], context.chunk(world)[rank], negative.chunk(world)[0])",
         "input",
     ),
+    Bug(
+        "client_weights",
+        "clients count alike",
+        "p.grad.mul_(samples / total.item())",
+        "p.grad.mul_(1 / dist.get_world_size())",
+        f"loss|{GRADIENT}",
+    ),
+    Bug("client_weights", "the total is one client's", "        dist.all_reduce(total)\n", "", f"loss|{GRADIENT}"),
+    Bug(
+        "client_weights",
+        "each client steps by its own gradients",
+        "            dist.all_reduce(p.grad)\n",
+        "",
+        f"loss|{GRADIENT}",
+    ),
+    Bug(
+        "client_weights",
+        "labels of the first samples",
+        "y[i, mine])",
+        "y[i, : bounds[rank + 1] - bounds[rank]])",
+        "loss|input",
+    ),
 ]
