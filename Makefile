@@ -43,7 +43,7 @@ matrix:         ## run the fast tests on every torch of the range; make matrix T
 	  test -x $$env/bin/python || $(PYTHON) -m venv $$env || exit 1; \
 	  $$env/bin/python -m pip install --quiet $(if $(INDEX),--index-url $(INDEX)) $$wanted \
 	  && $$env/bin/python -m pip install --quiet --constraint build/matrix/constraints.txt \
-	       --editable 'packages/shardwise[test,write,report,lsp,mcp]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
+	       --editable 'packages/shardwise[test,dev,write,report,lsp,mcp]' --editable packages/shardwise-devtools --editable 'packages/tracewise[test]' \
 	  && $$env/bin/shardwise doctor \
 	  && $$env/bin/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(TESTS) packages/shardwise/tests || exit 1; \
 	done

@@ -105,6 +105,7 @@ class RankGroup(ProcessGroup):  # type: ignore[misc]
 
     group_name = property(lambda self: self._key.name)
     group_desc = property(lambda self: self._desc)
+    _device_types = property(lambda self: [torch.device("cpu")])  # since torch 2.14 monitored_barrier asks
 
     def getBackendName(self) -> str:
         return "gloo"
