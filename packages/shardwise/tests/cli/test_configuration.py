@@ -185,6 +185,27 @@ def test_a_comment_on_any_line_of_the_statement_holds_its_code_back(project):
     assert [one["suppressions"][0]["kind"] for one in sarif["runs"][0]["results"]] == ["inSource", "inSource"]
 
 
+@pytest.mark.parametrize(
+    "comment", ["#shardwise:ignore[SW112]", "# Shardwise : Ignore [sw112]", "#  shardwise:  ignore[SW1]"]
+)
+def test_blanks_and_capitals_of_a_comment_do_not_matter(project, comment):
+    project.write(TWO_MISTAKES.replace("torch.relu(x)", f"torch.relu(x)  {comment}"), typed=True)
+    found = report(project)
+    assert [one["code"] for one in found["findings"]] == ["SW112"]
+    assert [(one["by"], one["finding"]["code"]) for one in found["held_back"]] == [("comment", "SW112")]
+
+
+@pytest.mark.parametrize("verb", ["igonre", "noqa", "disable"])
+def test_a_comment_with_another_word_than_ignore_holds_nothing_back_and_is_told(project, verb):
+    project.write(TWO_MISTAKES.replace("torch.relu(x)", f"torch.relu(x)  # shardwise: {verb}[SW112]"), typed=True)
+    result = project.check("train.py")
+    assert codes(result) == ["SW112", "SW112", "SW921"]
+    assert f"bad-ignore: shardwise knows no comment '{verb}', so nothing is held back; did you mean ignore?" in (
+        result.stdout
+    )
+    assert "= help: # shardwise: ignore[SW112] and why" in result.stdout
+
+
 def test_a_comment_for_another_code_holds_nothing_back_and_is_told(project):
     project.write(TWO_MISTAKES.replace("torch.relu(x)", "torch.relu(x)  # shardwise: ignore[SW113]"), typed=True)
     result = project.check("train.py")

@@ -11,6 +11,8 @@ import threading
 
 import pytest
 
+from shardwise.cli.runs.watching import stamp_of
+
 from .conftest import TYPED
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
@@ -123,6 +125,15 @@ def test_a_script_that_does_not_parse_at_first_is_watched_all_the_same(tmp_path,
     assert "SyntaxError" in run.until("watching")
     (tmp_path / "layers.py").write_text(RIGHT)
     assert "clean; " in run.until("watching")
+
+
+def test_a_file_that_may_be_read_now_has_changed(tmp_path):
+    file = tmp_path / "layers.py"
+    file.write_text(RIGHT)
+    file.chmod(0o000)
+    before = stamp_of(str(file))
+    file.chmod(0o644)
+    assert stamp_of(str(file)) != before
 
 
 def test_a_module_that_is_missing_is_waited_for(tmp_path, watching):

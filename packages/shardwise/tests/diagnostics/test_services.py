@@ -6,8 +6,10 @@ import linecache
 import pytest
 
 from shardwise.diagnostics.finding import Finding
+from shardwise.diagnostics.formats import to_json
 from shardwise.diagnostics.result import RunResult, Stop, StopReason
 from shardwise.diagnostics.services.annotations import to_github
+from shardwise.diagnostics.services.junit import to_junit
 from shardwise.diagnostics.services.sarif import to_sarif
 from shardwise.diagnostics.source_location import Hop, Operand, SourceLocation
 
@@ -85,3 +87,12 @@ def test_a_github_property_cannot_break_out_of_its_place():
 def test_a_run_without_a_verdict_is_an_error_of_the_workflow():
     assert to_github(RunResult()).startswith("::error title=SW911 nothing-checked::")
     assert to_github(RunResult(checked_ops=1)) == ""
+
+
+def test_half_of_a_surrogate_pair_in_what_a_program_says_breaks_no_form():
+    half = "\ud800"
+    finding = Finding("SW112", f"gelu {half}", location=CALL, facts=(f"of {half}",), help=(f"call {half}",))
+    stop = Stop(StopReason.SCRIPT_ERROR, f"ValueError: {half}", CALL)
+    for form in (to_sarif, to_github, to_junit, to_json):
+        assert form(RunResult((finding,), checked_ops=3)).encode("utf-8")
+        assert form(RunResult((), checked_ops=3, stopped=stop)).encode("utf-8")

@@ -1,6 +1,7 @@
 """Comments that hold findings back: ``# shardwise: ignore[SW113, SW110] reason``, on any line of the statement.
 
-The header of a compound statement (``if ...:``) counts as a statement of its own. Asked of the source alone.
+The header of a compound statement (``if ...:``) counts as a statement of its own. Blanks and capitals do not matter.
+Asked of the source alone.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ from dataclasses import dataclass
 
 from shardwise.diagnostics.source_location import SourceLocation
 
-MARK = "shardwise: ignore"
-_COMMENT = re.compile(r"#\s*shardwise:\s*ignore\b\s*(?:\[(?P<codes>[^\]]*)\])?\s*(?P<reason>[^#]*)")
+_MARK = re.compile(r"#\s*shardwise\s*:", re.IGNORECASE)
+_COMMENT = re.compile(
+    _MARK.pattern + r"\s*(?:ignore\b|(?P<verb>\w+)\s*(?=\[))\s*(?:\[(?P<codes>[^\]]*)\])?\s*(?P<reason>[^#]*)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
 class IgnoreComment:
-    """The words in a comment's brackets, why, and the first and last line that it is about (None: no statement)."""
+    """The words in a comment's brackets, why, and the first and last line that it is about (None: no statement).
+
+    ``verb``  what stands before the brackets if that is not ``ignore``, so that nothing is held back.
+    """
 
     location: SourceLocation
     words: tuple[str, ...]
     reason: str
     lines: tuple[int, int] | None
+    verb: str = ""
 
 
 _files: dict[str, tuple[list[str], tuple[IgnoreComment, ...]]] = {}
@@ -41,8 +49,13 @@ def comments_in(file: str) -> tuple[IgnoreComment, ...]:
     return known[1]
 
 
+def may_have_comments(text: str) -> bool:
+    """Whether a source is worth looking through."""
+    return _MARK.search(text) is not None
+
+
 def _comments(file: str, text: str) -> Iterator[IgnoreComment]:
-    if MARK not in text:
+    if not may_have_comments(text):
         return
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -61,7 +74,7 @@ def _comments(file: str, text: str) -> Iterator[IgnoreComment]:
         words = tuple(word.strip() for word in (found["codes"] or "").split(",") if word.strip())
         about = next((one for one in spans if one[0] <= line <= one[1]), None)
         place = SourceLocation(file, line, line, column, end)
-        yield IgnoreComment(place, words, found["reason"].strip(), about)
+        yield IgnoreComment(place, words, found["reason"].strip(), about, found["verb"] or "")
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:

@@ -128,6 +128,10 @@ class Policy:
                 yield _bad(comment, "this ignore comment stands on no statement", "put it at the end of a line of it")
                 continue
             meant = _meant(comment, result)
+            if comment.verb:
+                said = f"shardwise knows no comment {comment.verb!r}, so nothing is held back; did you mean ignore?"
+                yield _bad(comment, said, meant or f"# shardwise: ignore[{', '.join(comment.words)}] and why")
+                continue
             if comment.reason.startswith("["):
                 help = meant or f"# shardwise: ignore{comment.reason.split()[0].rstrip(',')}] and why"
                 yield _bad(comment, "this ignore comment does not close its bracket, so it names no code", help)
@@ -164,7 +168,7 @@ def _meant(comment: IgnoreComment, result: RunResult) -> str:
 def _comments_about(finding: Finding) -> Iterator[tuple[IgnoreComment, str]]:
     """The comments that name the finding's code on a line of the statement that it is in."""
     for comment in _comments_at(finding):
-        if any(finding.code in _codes(word) for word in comment.words):
+        if not comment.verb and any(finding.code in _codes(word) for word in comment.words):
             yield comment, finding.code
 
 

@@ -118,8 +118,8 @@ def _finding(finding: Finding) -> dict[str, object]:
             }
             for operand in finding.operands
         ],
-        "facts": list(finding.facts),
-        "help": list(finding.help),
+        "facts": list(map(safe_str, finding.facts)),
+        "help": list(map(safe_str, finding.help)),
         "fixes": [_fix(fix) for fix in finding.fixes],
         "count": finding.count,
         "ranks": list(finding.ranks),

@@ -13,7 +13,7 @@ import linecache
 from collections.abc import Iterator
 from types import CodeType
 
-from shardwise.configuration.ignore_comments import MARK, IgnoreComment, comments_in, span
+from shardwise.configuration.ignore_comments import IgnoreComment, comments_in, may_have_comments, span
 from shardwise.diagnostics.result import IgnoreSeen
 
 from .attribute_patch import patched
@@ -38,7 +38,7 @@ class ReachedComments:
 
     def compiled(self, source: bytes, file: str) -> CodeType | None:
         """The code of a file with marks in it; None if it has no ignore comment, or is no Python."""
-        if MARK.encode() not in source:
+        if not may_have_comments(source.decode("latin-1")):  # any encoding: the mark is ASCII
             return None
         if file not in linecache.cache or len(linecache.cache[file]) == 1:
             linecache.checkcache(file)

@@ -41,7 +41,7 @@ HEARD = frozenset(("open", "import"))
 READ = (".py", ".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")
 """What decides how a program runs, its data apart. A file that a program writes as well is none of these."""
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int, int]
 
 watch_option = click.option(
     "--watch",
@@ -51,12 +51,12 @@ watch_option = click.option(
 
 
 def stamp_of(file: str) -> Stamp | None:
-    """What changes when the file does; None if there is none (an editor is renaming it)."""
+    """What changes when the file does, or who may read it; None if there is none (an editor is renaming it)."""
     try:
         seen = os.stat(file)
     except OSError:
         return None
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_mode
 
 
 def project_of(program: Program) -> str:

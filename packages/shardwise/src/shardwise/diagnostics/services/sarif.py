@@ -94,7 +94,8 @@ def _suppressed(held: HeldBack | None) -> dict[str, object]:
 
 
 def _result(finding: Finding, rule_index: int, base: str) -> dict[str, object]:
-    text = "\n".join([safe_str(finding.message), *finding.facts, *(f"help: {line}" for line in finding.help)])
+    lines = [finding.message, *finding.facts, *(f"help: {line}" for line in finding.help)]
+    text = "\n".join(map(safe_str, lines))
     origins = [_related(operand, base) for operand in finding.operands]
     return {
         "ruleId": finding.code,
@@ -160,7 +161,7 @@ def _uri(file: str, base: str) -> str:
 def _notification(ending: Finding, base: str) -> dict[str, object]:
     return {
         "level": "error",
-        "message": {"text": ending.headline},
+        "message": {"text": safe_str(ending.headline)},
         "locations": [] if ending.location is None else [{"physicalLocation": _physical(ending.location, base)}],
     }
 
