@@ -53,6 +53,34 @@ def test_an_ignore_comment_holds_a_finding_back(run):
     assert "SW112" in repr(run("--mesh tp=2", cell.replace("ignore[SW112]", "ignore[SW113]")))
 
 
+NEEDLESS = "SW920 unneeded-ignore: nothing on this line is SW112: the ignore comment is not needed"
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("torch.neg(h)  # shardwise: ignore[SW112] linear", [NEEDLESS]),
+        ("torch.relu(h)  # shardwise: ignore[SW112] not linear", []),
+        ("if h.ndim > 3:\n    torch.neg(h)  # shardwise: ignore[SW112] not reached", []),
+        ("def neg(h):\n    return -h  # shardwise: ignore[SW112] in a function\nneg(h)", [NEEDLESS]),
+        ("torch.neg(h)  # shardwise: ignore[SW112] linear\nraise ValueError", []),
+        ("torch.neg(h)  # shardwise: noqa[SW112]", ["SW921 bad-ignore: shardwise knows no comment 'noqa'"]),
+    ],
+)
+def test_an_ignore_comment_that_is_not_needed_is_told(run, shell, cell, found):
+    transformers = list(shell.ast_transformers)
+    told = repr(run("--mesh tp=2", f'h = assert_type(torch.ones(4), {{"tp": P}})\n{cell}'))
+    assert told.count("SW92") == 2 * len(found)  # in its headline, and in the command that explains it
+    assert all(one in told for one in found)
+    assert shell.ast_transformers == transformers
+
+
+def test_a_function_of_a_checked_cell_with_a_comment_is_called_by_other_cells(run, shell):
+    run("--mesh tp=2", "def neg(h):\n    return -h  # shardwise: ignore[SW112] never needed")
+    assert "clean" in repr(run("--mesh tp=2", 'neg(assert_type(torch.ones(4), {"tp": P}))'))
+    assert shell.run_cell("neg(torch.ones(4))").success
+
+
 def test_a_right_cell_is_clean_and_its_variables_stay(run, shell):
     report = run("--mesh tp=2", 'kept = assert_type(torch.ones(4), {"tp": R})')
     report = run("--mesh tp=2", "twice = kept * 2")

@@ -1,4 +1,4 @@
-"""Which ignore comments of a program are reached? Files that have any are run with a mark before their statements.
+"""Which ignore comments of a program are reached? A file or cell that has any is run with marks before its statements.
 
 A comment that nothing needs is told only where its statement ran; Python 3.11 has no cheaper way of knowing. Files
 without such comments are run as they are.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import itertools
 import linecache
 from collections.abc import Iterator
 from types import CodeType
@@ -23,9 +24,13 @@ _NAME = "__shardwise_reached__"
 
 
 class ReachedComments:
-    """The comments of the files that have been loaded, and whether their statements have been reached."""
+    """The comments of what has been loaded, and whether their statements have been reached.
 
-    def __init__(self) -> None:
+    ``name``  that of the builtin that the marks call.
+    """
+
+    def __init__(self, name: str = _NAME) -> None:
+        self._name = name
         self._seen: list[IgnoreComment] = []
         self._ran: set[int] = set()
 
@@ -42,11 +47,17 @@ class ReachedComments:
             return None
         if file not in linecache.cache or len(linecache.cache[file]) == 1:
             linecache.checkcache(file)
-        comments = comments_in(file)
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return None
+        self.mark(tree, file)
+        carry_numbers(tree)
+        return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+
+    def mark(self, tree: ast.AST, file: str) -> None:
+        """Put marks into the tree of a file, whose text ``linecache`` has, before statements with comments."""
+        comments = comments_in(file)
         known = {one.location for one in self._seen}
         self._seen += [one for one in comments if one.location not in known]
         numbers: dict[tuple[int, int], list[int]] = {}
@@ -57,9 +68,19 @@ class ReachedComments:
             for part in ("body", "orelse", "finalbody"):
                 body = getattr(node, part, None)
                 if isinstance(body, list):
-                    setattr(node, part, [one for statement in body for one in _marked(statement, body, numbers)])
-        carry_numbers(tree)
-        return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+                    marked = (one for statement in body for one in self._marked(statement, body, numbers))
+                    setattr(node, part, list(marked))
+
+    def _marked(
+        self, statement: ast.stmt, body: list[ast.stmt], numbers: dict[tuple[int, int], list[int]]
+    ) -> Iterator[ast.stmt]:
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if not is_future and not (is_text and statement is body[0]):
+            for number in numbers.get(span(statement), ()):
+                call = ast.Call(ast.Name(self._name, ast.Load()), [ast.Constant(number)], [])
+                yield ast.copy_location(ast.Expr(call), statement)
+        yield statement
 
 
 class _Active:
@@ -79,11 +100,12 @@ def noting_comments() -> Iterator[ReachedComments]:
         yield gathered
 
 
-def _marked(statement: ast.stmt, body: list[ast.stmt], numbers: dict[tuple[int, int], list[int]]) -> Iterator[ast.stmt]:
-    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-    if not is_future and not (is_text and statement is body[0]):
-        for number in numbers.get(span(statement), ()):
-            call = ast.Call(ast.Name(_NAME, ast.Load()), [ast.Constant(number)], [])
-            yield ast.copy_location(ast.Expr(call), statement)
-    yield statement
+def noting_for_good() -> ReachedComments:
+    """Comments of what may run again after the block that it was made in, as a function of a notebook's cell does."""
+    name = f"{_NAME}{next(_cells)}"
+    gathered = ReachedComments(name)
+    setattr(builtins, name, gathered.reach)
+    return gathered
+
+
+_cells = itertools.count(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
+import contextlib
 import difflib
 import re
 import shlex
@@ -23,7 +24,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from shardwise.collectives.queries import has_local_type, typeof
+from shardwise.configuration.ignore_comments import may_have_comments
 from shardwise.diagnostics.errors import SpmdArgumentError, SpmdTypeError, shown
+from shardwise.diagnostics.result import Collector
+from shardwise.host.reached_comments import ReachedComments, noting_for_good
 from shardwise.testing.block import checked, collector_of, one_rank
 from shardwise.testing.options import TestOptions, options_in
 
@@ -119,13 +123,45 @@ def checked_cell(shell: Any, options: TestOptions, cell: str) -> CellReport:
     (rank,) = options.ranks or (0,)
     collector = collector_of(options, "this cell", rank)
     values: list[CellValue] = []
-    with one_rank(options, rank), checked(options, collector):
+    with one_rank(options, rank), checked(options, collector), _noting_comments(shell, cell, collector):
         came = shell.run_cell(cell, store_history=False)
         error = came.error_before_exec or came.error_in_exec
         if isinstance(error, SpmdTypeError) and error.finding is not None:
             collector.add(error.finding)
         values += _values(shell, cell)
-    return CellReport(options.reported(collector.result()), tuple(values), is_broken=error is not None)
+    ran_whole = error is None
+    result = options.reported(collector.result(), judges_comments=ran_whole)
+    return CellReport(result, tuple(values), is_broken=not ran_whole)
+
+
+@contextlib.contextmanager
+def _noting_comments(shell: Any, cell: str, collector: Collector) -> Iterator[None]:
+    """Inside the block the collector learns which ignore comments of the cell are reached."""
+    text = shell.transform_cell(cell)
+    if not may_have_comments(text):
+        yield
+        return
+    comments, name = noting_for_good(), shell.compile.cache(text, shell.execution_count, raw_code=cell)
+    marking = _Marking(comments, name)
+    shell.ast_transformers.append(marking)
+    try:
+        yield
+    finally:
+        shell.ast_transformers.remove(marking)
+        collector.ignores = comments.result()
+
+
+class _Marking(ast.NodeTransformer):
+    """What IPython shows a cell's tree to before it runs it."""
+
+    def __init__(self, comments: ReachedComments, file: str) -> None:
+        self._comments = comments
+        self._file = file
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The tree with marks before statements that have ignore comments."""
+        self._comments.mark(node, self._file)
+        return node
 
 
 def _values(shell: Any, cell: str) -> Iterator[CellValue]:

@@ -40,13 +40,15 @@ class TestOptions:
     expect: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings, compare=False)
 
-    def reported(self, result: RunResult) -> RunResult:
+    def reported(self, result: RunResult, *, judges_comments: bool = False) -> RunResult:
         """What is told of a result: without what comments and the project hold back, and one finding for each cause.
 
-        That a comment is not needed is for a run of the whole program to say.
+        That a comment is not needed is for a run of the whole program to say, as a notebook's cell is one: what one
+        test does not need another may.
         """
         policy = Policy(replace(self.settings, baseline=None))
-        return policy.applied(result, strict=self.strict, local=not self.global_types, judges_comments=False)
+        local = not self.global_types
+        return policy.applied(result, strict=self.strict, local=local, judges_comments=judges_comments)
 
     @property
     def is_alone(self) -> bool:
