@@ -104,6 +104,35 @@ def test_what_is_not_understood_is_an_error_with_its_line(broken, text, line, sa
     assert said in result.stderr
 
 
+@pytest.mark.parametrize("name", ["tool.shardwse", "tool.shard-wise", "tool.Shardwise.severity", "shardwise"])
+def test_a_table_whose_name_is_nearly_right_is_an_error_with_its_line(broken, name):
+    broken.write(f"[tool.other]\nx = 1\n[{name}]\nmesh = 'dp=2'\n", "pyproject.toml")
+    result = broken.check("train.py")
+    assert result.exit_code == 2
+    table = name.removesuffix(".severity")
+    assert f"pyproject.toml:3: unknown table [{table}]; did you mean [tool.shardwise]?" in result.stderr
+
+
+def test_tables_of_others_are_none_of_ours(broken):
+    broken.write("[tool.hardware]\n[sharding]\n[tool.wise.shardwise]\n[tool.pytest.ini_options]\n", "pyproject.toml")
+    assert broken.check("train.py").exit_code == 1
+
+
+def test_a_declared_rule_that_is_none_is_an_error_of_the_file(broken):
+    configure(broken, "rules = {'my.kernel' = {params = 'x', linear = 'y'}}")
+    result = broken.check("train.py")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pyproject.toml declares a rule that is none: rule 'my.kernel': the law 'y' names" in result.stderr
+
+
+@pytest.mark.parametrize("module", ["train", "__main__"])
+def test_a_declared_name_of_the_script_itself_is_an_error(broken, module):
+    configure(broken, f"trusted = ['{module}:act']")
+    result = broken.check("train.py")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"names {module}:act, and {module} is the script itself" in result.stderr
+
+
 def test_what_does_not_fit_the_world_is_said_of_the_file_where_that_says_it(project):
     project.write("print('never run')\n")
     configure(project, "ranks = '0,99'\nworld-size = 8")

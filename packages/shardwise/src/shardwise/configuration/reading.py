@@ -22,6 +22,8 @@ from .settings import DeclaredRule, Settings
 
 TABLE = "tool.shardwise"
 PROJECT_FILE = "pyproject.toml"
+_HEADING = re.compile(r"""\s*\[+\s*(?:tool\s*\.\s*["']?(?P<inside>[\w-]+)|(?P<outside>[\w-]+))["']?\s*[.\]]""")
+"""Of a table of ours, or of what may be meant as one: ``[tool.NAME]``, ``[tool.NAME.x]`` or ``[NAME]``."""
 _RANKS = re.compile(r"all|corners|\d+(-\d+)?(,\d+(-\d+)?)*")
 _MEANT_BY = {"mode": "strict, types or partials", "local": "types", "links": "bandwidth or latency"}
 """Keys that others have for what several of ours say."""
@@ -64,7 +66,21 @@ def first_settings(files: Iterable[Path]) -> Settings:
         text = _text(file)
         if "shardwise" in text and "shardwise" in _tables(text, file).get("tool", {}):
             return settings_of(text, file)
+        _require_name(text, file)
     return Settings()
+
+
+def _require_name(text: str, file: Path) -> None:
+    """Refuse a heading that is nearly that of our table. Errors: SW905."""
+    for number, line in enumerate(text.splitlines(), 1):
+        heading = _HEADING.match(line)
+        if heading is None:
+            continue
+        outside, name = heading["outside"], heading["inside"] or heading["outside"]
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), ["shardwise"], n=1, cutoff=0.8)
+        if near and (outside is None or name == "shardwise"):
+            said = f"unknown table [{'tool.' if outside is None else ''}{name}]; did you mean [{TABLE}]?"
+            raise SpmdValueError(f"{file}:{number}: {said}", code="SW905")
 
 
 def read_settings(file: Path) -> Settings:
