@@ -566,3 +566,20 @@ def test_what_is_advised_where_axes_to_be_flattened_differ_gives_them_one_type(l
     assert [line.partition(" before")[0] for line in finding.help] == ["convert to S(i) over tp", "all_gather over dp"]
     for followed in ("spmd.convert(h, 'tp', src=R, dst=S(0))", "spmd.all_gather(h, 'dp', src=S(0), dst=R)"):
         assert judge.check({str(path): START + h + made.format(followed)}).exit_code == ExitCode.CLEAN
+
+
+@pytest.mark.parametrize(
+    ("held", "call"), [("args = (h,)", "torch.relu(*args)"), ("pieces = [h, w]", "torch.cat(pieces)")]
+)
+def test_no_edit_is_made_of_what_holds_an_operand(held: str, call: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"{START}    h = spmd.assert_type(torch.randn(4, 4), {{'dp': R, 'tp': P}})\n"
+        f"    w = spmd.assert_type(torch.randn(4, 4), {{'dp': R, 'tp': R}})\n    {held}\n    y = {call}\n"
+    )
+    judge = Judge(path)
+    (finding,) = judge.check({}).errors
+    assert finding.location is not None
+    assert all(operand.location is not None for operand in finding.operands), "it points at what holds them"
+    assert all(edit.location.line != finding.location.line for fix in finding.fixes for edit in fix.edits)
+    assert all(trial.checked == ExitCode.CLEAN for trial in search(judge.check({}), judge, lambda _: None))

@@ -61,13 +61,14 @@ class _Slot:
 
 
 def locate(
-    frame: FrameType, op: str, operands: Sequence[tuple[str, object]]
+    frame: FrameType, op: str, operands: Sequence[tuple[str, object]], parts: set[int] | None = None
 ) -> list[tuple[str, SourceLocation | None]]:
     """For every ``(label, value)`` of the call that ``frame`` is executing: its name as written, and its span.
 
     ``op`` is the canonical operator: only if the call is spelled like it, or is that of a module without children, do
     positions count, because other calls run operators that the user did not write. What cannot be told keeps its label
-    and has no location.
+    and has no location. ``parts`` gets the positions of operands whose span is that of what holds them: of ``hs`` for
+    ``hs[0]`` in ``torch.cat(hs)``, of a module for its weight.
     """
     named: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
     try:
@@ -83,10 +84,12 @@ def locate(
             by_position = turned is not None
             if turned:
                 slots.reverse()
-        parts = _parts(found.node, slots, frame)
-        for index, match in enumerate(_match(slots, parts, operands, by_position=by_position)):
+        held = _parts(found.node, slots, frame)
+        for index, match in enumerate(_match(slots, held, operands, by_position=by_position)):
             if match is not None:
                 named[index] = _named(match, frame, operands[index][0])
+                if parts is not None and match.suffix:
+                    parts.add(index)
     except Exception:
         # Labels are an extra; a program that confuses us must not lose its finding for them.
         return [(label, None) for label, _ in operands]

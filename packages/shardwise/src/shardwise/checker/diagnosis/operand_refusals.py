@@ -104,7 +104,7 @@ def missing_annotation(refused: RefusedCall) -> Diagnosis:
     axes = _axes_of([refused.operands[position] for position in refused.others])
     places = {axis: _place_beside(refused, axis) for axis in axes}
     way = _annotate(refused, places)
-    span = refused.located.names[refused.culprits[0]][1] if len(refused.culprits) == 1 else None
+    span = refused.located.places[refused.culprits[0]] if len(refused.culprits) == 1 else None
     streams = drawn_from(refused.located.location, [one for one in places if places[one] != "V"])
     fixes = (*streams, *said_of(span, places, way))
     return Diagnosis("SW102", message, help=(*(fix.help for fix in streams), way), fixes=fixes)

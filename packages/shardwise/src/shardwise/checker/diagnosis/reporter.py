@@ -96,7 +96,7 @@ def _name_inside_torch(located: LocatedCall) -> str:
     Gives that function as messages begin with it: ``clip_grad_norm_: ``; else nothing.
     """
     call = call_at(located.location)
-    if located.location is None or call is None or any(span is not None for _, span in located.names):
+    if located.location is None or call is None or any(place is not None for place in located.places):
         return ""
     reader = callee(located.location, call)
     origins = {at: origin for at, value in enumerate(located.values) if (origin := gradient_origin(tag_of(value)))}
@@ -184,7 +184,7 @@ def _pending_gradient(refused: RefusedCall) -> tuple[str, torch.Tensor | None, E
         pending = isinstance(type, TensorType) and type.is_partial(refused.at.axis)
         origin = gradient_origin(tag_of(refused.located.values[position])) if pending else None
         if origin is not None:
-            name, location = refused.located.names[position]
+            name, location = refused.located.name(position), refused.located.places[position]
             scale = type.exponent(refused.at.axis) if isinstance(type, TensorType) else None
             if location is None:  # it is read inside of torch, from a list of parameters
                 return "p.grad", origin.parameter, scale

@@ -166,7 +166,7 @@ def check_tensor(
         said = _written(name, shown, flight) if writes else _used(name, shown, flight)
         said = replace(said, fixes=_waits(flight, located, said.help[0]))
         started = () if flight.site is None else (Hop(f"given to {flight.name} here", flight.site.location()),)
-        operand = Operand(shown, describe_value(tensor), located.names[0][1], started)
+        operand = Operand(shown, describe_value(tensor), located.places[0], started)
         report(session, located, said, operands=(operand,))
 
 

@@ -46,7 +46,7 @@ def scaled_by_local_norm(
         ]
         if axes:
             located = LocatedCall(op, [("the gradient", gradient), (label, factor)])
-            if located.names[1][1] is None:
+            if located.places[1] is None:
                 located.names[1] = ("the norm", None)  # it is a value of torch's own code
             said = local_gradient_norm(names_of([parameter])[0], axes[0])
             fixes = clipped_by_ours(located.location, said.help[0])

@@ -58,17 +58,25 @@ def group_text(axis: MeshAxis) -> str:
 
 
 class LocatedCall:
-    """The call being made in the user's program, and the operands as the source writes them."""
+    """The call being made in the user's program, and the operands as the source writes them.
+
+    ``names``   for each its name, and the span that an edit of it changes; None where the source has no expression of
+                its own for it, as for an element of a list.
+    ``places``  for each what a finding points at: that span, or that of the list.
+    """
 
     def __init__(self, op: str, operands: Sequence[tuple[str, object]]) -> None:
         self.op = op
         self.values = [value for _, value in operands]
         frame = user_frame(2)
         self.location: SourceLocation | None = None
-        self.names: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
+        located: list[tuple[str, SourceLocation | None]] = [(label, None) for label, _ in operands]
+        parts: set[int] = set()
         if frame is not None:
             self.location = Site(frame.f_code, frame.f_lasti).location()
-            self.names = locate(frame, op, operands)
+            located = locate(frame, op, operands, parts)
+        self.names = [(name, None if at in parts else place) for at, (name, place) in enumerate(located)]
+        self.places = [place for _, place in located]
         for axis in {axis for value in self.values if isinstance(value, torch.Tensor) for axis in type_of(value).axes}:
             axis_text(axis)  # now, while the program's own names for its groups are in sight
 
@@ -99,9 +107,8 @@ class LocatedCall:
 
     def operand(self, position: int, axis: object = None) -> Operand:
         """The operand at ``position`` for a finding, with where it got its type (on ``axis``)."""
-        name, location = self.names[position]
-        value = self.values[position]
-        return Operand(name, describe_value(value), location, provenance(value, axis))
+        name, value = self.name(position), self.values[position]
+        return Operand(name, describe_value(value), self.places[position], provenance(value, axis))
 
 
 def report(
