@@ -25,7 +25,7 @@ class Declarations:
     contracts: tuple[str, ...]
 
     def __call__(self) -> None:
-        """Make them. Errors: NoProgram for a name that there is not and a rule that is none, SW905 of what is called."""
+        """Make them. Errors: NoProgram for a name that there is not or a rule that is none, SW905 of what is called."""
         from shardwise.collectives.regions import register_no_typecheck
         from shardwise.interop.running.session import this_thread
         from shardwise.op_rules.custom_rules import register_rule
