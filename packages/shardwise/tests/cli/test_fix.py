@@ -66,6 +66,25 @@ def test_a_fix_that_is_proven_is_shown_and_made(project):
     assert project.check(script, "--mesh", "tp=2").exit_code == 0
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("kept")
+def test_numbers_are_compared_on_the_mesh_that_the_program_makes(project):
+    two = MISSING_COPY.replace("(dist.get_world_size(),)", "(2,)").replace("dist.get_world_size()", "mesh.size()")
+    script = project.write(two.replace("dist.get_rank()", "mesh.get_local_rank()"))
+    done = project.check(script, "--fix")
+    assert done.exit_code == 0, done.stdout
+    assert "after it the types are clean, and verify finds the numbers of one rank" in done.stdout
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("kept")
+def test_it_is_said_why_numbers_could_not_be_compared(project):
+    script = project.write(MISSING_COPY + '    assert n > 1, "only one rank"\n')
+    shown = project.check(script, "--mesh", "tp=2", "--diff")
+    assert "numbers could not be compared\n    the run on one rank does not come to its end (" in shown.stdout
+    assert "AssertionError: only one rank" in shown.stdout
+
+
 def test_where_no_repair_is_an_edit_nothing_is_tried(project):
     program = SETUP + '    y = spmd.assert_type(torch.ones(2), {"tp": "R"})\n'
     script = project.write(program)
@@ -114,10 +133,12 @@ def test_it_is_said_that_numbers_could_not_be_compared(verified):
     wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")
     fix = Fix("all_reduce(h)", (wrap,))
     result = RunResult(findings=(Finding("SW112", "gelu needs complete values", wrap.location, fixes=(fix,)),))
-    lines = list(told(result, [Trial((fix,), (), ExitCode.CLEAN, verified)], False, str(Path(__file__).parent)))
+    why = "the run on the mesh does not come to its end: no"
+    lines = list(told(result, [Trial((fix,), (), ExitCode.CLEAN, verified, why)], False, str(Path(__file__).parent)))
     assert lines == [
         "nothing is changed: 1 combination of fixes tried",
         "  1 of them would leave the types clean, but the numbers could not be compared",
+        "    the run on the mesh does not come to its end: no",
         "test_fix.py:1:1: SW112 has one fix, which is not proven:",
         "  all_reduce(h)",
     ]

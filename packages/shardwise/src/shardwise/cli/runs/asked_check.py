@@ -322,4 +322,5 @@ class AskedCheck:
         typing += ["--partials", self.partials, *self.configured.words]
         more = ["--observe" if self.observes else "--no-observe", "--device", self.device]
         more += ["--fake"] if self.fake else []
-        return mend(result, rerun_of(self.program, self.mesh, self.size, typing, more, other), self.fix)
+        rerun = rerun_of(self.program, self.mesh, self.size, typing, more, other, result.own_mesh)
+        return mend(result, rerun, self.fix)

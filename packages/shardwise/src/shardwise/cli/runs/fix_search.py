@@ -48,7 +48,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Verified:
-    """How ``verify`` ends, and in words which number differs first from one rank's."""
+    """How ``verify`` ends, and in words which number differs first from one rank's, or why none was compared."""
 
     exit_code: int
     differs: str = ""
@@ -60,7 +60,7 @@ class Trial:
 
     ``checked``   how ``check`` ends after it.
     ``verified``  how ``verify`` ends after it; None if ``check`` was not clean.
-    ``differs``   which number ``verify`` finds wrong first.
+    ``differs``   which number ``verify`` finds wrong first, or why it has compared none.
     """
 
     fixes: tuple[Fix, ...]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -55,7 +55,7 @@ class Rerun:
         if self.verifying is None:
             return None
         code, output = self._run("verify", self.verifying, texts)
-        return Verified(code, _first_difference(output))
+        return Verified(code, _said(output))
 
     def _run(self, command: str, options: Sequence[str], texts: Texts) -> tuple[int, str]:
         with overlay_of(texts) as variables:
@@ -69,29 +69,41 @@ def rerun_of(
     typing: Sequence[str],
     options: Sequence[str],
     other: KeptProcess,
+    own_mesh: str = "",
 ) -> Rerun:
     """How the two commands run ``program`` again.
 
-    ``typing``   the options that say how types are checked, which both take; ``options`` those of ``check`` alone.
+    ``typing``    the options that say how types are checked, which both take; ``options`` those of ``check`` alone.
+    ``own_mesh``  the mesh that the program has made itself, which the numbers are compared on where ``mesh`` is None.
     """
     words = ["-m", program.module] if program.module else [program.path]
     words += ["--", *program.arguments]
     ranks = ["--mesh", str(mesh)] if mesh is not None else ["--world-size", str(world_size)]
-    verify = ["--mesh", str(mesh if mesh is not None else f"ranks={world_size}"), *typing, *words]
-    return Rerun([*ranks, *typing, *options, *words], verify if world_size > 1 else None, other)
+    compared = mesh or MeshShape.parse(own_mesh.replace(" ", "") or f"ranks={world_size}")
+    verify = ["--mesh", str(compared), *typing, *words] if compared.ranks > 1 else None
+    return Rerun([*ranks, *typing, *options, *words], verify, other)
 
 
-def _first_difference(output: str) -> str:
-    """What the JSON of ``verify`` names first as wrong, and where it is; empty if nothing is."""
+def _said(output: str) -> str:
+    """What the JSON of ``verify`` names first as wrong, else why it is no proof, and where; empty if it is one."""
     try:
-        wrong = (json.loads(output).get("numbers") or {}).get("disagreements") or []
+        found = json.loads(output)
     except ValueError:
         return ""
-    if not wrong:
-        return ""
-    first, place = wrong[0], wrong[0]["place"]
-    where = "" if place is None else f" ({shown_path(place['file'], os.getcwd())}:{place['line']}:{place['column']})"
-    return f"{KIND_OF[first['kind']].format(name=first['name'])}{where} {first['said']}"
+    numbers, failure = found.get("numbers") or {}, found.get("failure")
+    for first in numbers.get("disagreements") or ():
+        return f"{KIND_OF[first['kind']].format(name=first['name'])}{_where(first['place'])} {first['said']}"
+    if failure is not None:
+        return f"the run {failure['where']} does not come to its end{_where(failure['place'])}: {failure['text']}"
+    for first in numbers.get("not_compared") or ():
+        return f"{KIND_OF[first['kind']].format(name=first['name'])}{_where(first['place'])}: {first['reason']}"
+    return str(next(iter(numbers.get("open") or ()), ""))
+
+
+def _where(place: Mapping[str, object] | None) -> str:
+    return (
+        "" if place is None else f" ({shown_path(str(place['file']), os.getcwd())}:{place['line']}:{place['column']})"
+    )
 
 
 def mend(result: RunResult, rerun: Rerun, write: bool) -> ExitCode:
@@ -162,10 +174,10 @@ def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) ->
     yield f"nothing is changed: {counted(len(tried), 'combination')} of fixes tried"
     if wrong:
         yield f"  {wrong} of them would leave the types clean and the numbers wrong"
-        said = dict.fromkeys(trial.differs for trial in clean if trial.verified == ExitCode.FINDINGS)
-        yield from (f"    {safe_str(differs)}" for differs in said if differs)
+        yield from _reasons(trial for trial in clean if trial.verified == ExitCode.FINDINGS)
     if not compared:
         yield f"  {len(clean) - wrong} of them would leave the types clean, but the numbers could not be compared"
+        yield from _reasons(trial for trial in clean if trial.verified != ExitCode.FINDINGS)
     if len(clean) < len(tried):
         yield f"  {len(tried) - len(clean)} of them would leave findings, or a program that does not run"
     for finding, fixes in candidates(result):
@@ -173,3 +185,8 @@ def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) ->
         choice = len(fixes) > 1 or any(fix.choice for fix in fixes)
         yield f"{where}{finding.code} {'leaves a choice' if choice else 'has one fix, which is not proven'}:"
         yield from (f"  {safe_str(fix.help)}" for fix in fixes)
+
+
+def _reasons(trials: Iterable[Trial]) -> Iterator[str]:
+    """What ``verify`` says of them, each once."""
+    yield from (f"    {safe_str(said)}" for said in dict.fromkeys(trial.differs for trial in trials) if said)
