@@ -135,9 +135,9 @@ def checked_cell(shell: Any, options: TestOptions, cell: str) -> CellReport:
 
 
 @contextlib.contextmanager
-def _noting_comments(shell: Any, cell: str, collector: Collector) -> Iterator[None]:
+def _noting_comments(shell: InteractiveShell, cell: str, collector: Collector) -> Iterator[None]:
     """Inside the block the collector learns which ignore comments of the cell are reached."""
-    text = shell.transform_cell(cell)
+    text = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
     if not may_have_comments(text):
         yield
         return
