@@ -429,6 +429,7 @@ def test_verify_holds_back_what_check_holds_back(project):
         (["chek", "train.py"], "no such command 'chek'; did you mean check?"),
         (["train.py", "--mesh", "dp=2"], "train.py is no command; to check it: "),
         (["check", "train.py", "--mehs", "dp=2"], "has no option --mehs; did you mean --mesh?"),
+        (["check", "train.py", "--ignore", "partial-sum"], "did you mean SW112 (partial-sum-in-nonlinear-op)?"),
         (
             ["check", "train.py", "--lr", "3", "--mesh", "dp=2", "--wide=1"],
             "Options of the script go after --: shardwise check train.py --mesh dp=2 -- --lr 3 --wide=1",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+
+import pytest
+
+from shardwise.cli.runs.screen import screen
 
 BROKEN = """
 with set_current_mesh(mesh):
@@ -28,3 +34,17 @@ def test_github_annotations_are_one_line_per_finding(project):
     assert line.startswith(
         "::error file=train.py,line=9,endLine=9,col=9,endColumn=22,title=SW112 partial-sum-in-nonlinear-op::relu needs"
     )
+
+
+@pytest.mark.parametrize(
+    ("variables", "colored"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"TERM": "xterm", "NO_COLOR": "1"}, False)],
+)
+def test_colour_is_for_terminals_that_have_it(variables, colored, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert screen("auto").color is colored
+    assert screen("always").color

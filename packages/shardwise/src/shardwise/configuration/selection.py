@@ -53,7 +53,8 @@ def codes_named(word: str) -> tuple[str, ...]:
 def nearest(word: str) -> str:
     """``; did you mean SW113 (term-added-per-rank)?`` if there is one like it, else where the codes are listed."""
     names = {code.name: code.code for code in CODES.values()}
-    by_name = difflib.get_close_matches(word.lower(), names, n=1)
+    by_name = [name for name in names if len(word) > 3 and name.startswith(f"{word.lower()}-")]
+    by_name += difflib.get_close_matches(word.lower(), names, n=1)
     letters = "".join(filter(str.isalnum, word.lower()))
     by_name += [name for name in names if len(letters) > 3 and letters in name.replace("-", "")]
     digits = "".join(letter for letter in word if letter.isdigit())

@@ -25,5 +25,6 @@ class Screen:
 def screen(color: Color) -> Screen:
     """That of stdout."""
     terminal = sys.stdout.isatty()
-    coloured = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    coloured = color == "always" or (color == "auto" and terminal and not plain)
     return Screen(coloured, shutil.get_terminal_size((WIDTH, 0)).columns if terminal else WIDTH)
