@@ -68,6 +68,16 @@ def test_an_agent_checks_reads_explains_and_verifies(tmp_path):
     assert "missing.py does not exist" in unknown["complaints"][-1]
 
 
+def test_an_argument_that_a_tool_does_not_have_is_refused(tmp_path):
+    (tmp_path / "wrong.py").write_text(SCRIPT)
+    tools, (said, page) = asked(
+        tmp_path, ("check", {"script": "wrong.py", "ranks": "all"}), ("explain", {"code": "bias added on every rank"})
+    )
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
+    assert said is None, "an error has no answer"
+    assert page["output"].startswith("SW113  term-added-per-rank")
+
+
 def test_an_agent_verifies_numbers(tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch\nfrom shardwise import R, assert_type\n"

@@ -7,10 +7,12 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.tools import Tool
 from pydantic import BaseModel, Field
 
 TIMEOUT_S = 600.0
@@ -83,11 +85,19 @@ def _words(script: str, mesh: str, arguments: list[str] | None, options: list[st
     return [*on_mesh, *(options or []), "--format", "json", *program, *(["--", *arguments] if arguments else [])]
 
 
+def _strict(tool: Tool) -> Tool:
+    """The tool, refusing arguments that it does not have: one that is passed over is a check that nobody makes."""
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    return tool.model_copy(update={"parameters": arguments.model_json_schema(by_alias=True)})
+
+
 def make_server(folder: Path) -> MCPServer:
     """The server with its tools; paths are relative to ``folder``."""
-    server = MCPServer("shardwise", instructions=INSTRUCTIONS)
+    tools: list[Callable[..., Awaitable[ToolAnswer]]] = []
 
-    @server.tool()
+    @tools.append
     async def check(
         script: Script = "", mesh: Mesh = "", arguments: Arguments = None, options: Options = None
     ) -> ToolAnswer:
@@ -96,7 +106,7 @@ def make_server(folder: Path) -> MCPServer:
         """
         return await run_command(folder, "check", _words(script, mesh, arguments, options), as_json=True)
 
-    @server.tool()
+    @tools.append
     async def verify(
         script: Script = "", mesh: Mesh = "", arguments: Arguments = None, options: Options = None
     ) -> ToolAnswer:
@@ -105,19 +115,19 @@ def make_server(folder: Path) -> MCPServer:
         """
         return await run_command(folder, "verify", _words(script, mesh, arguments, options), as_json=True)
 
-    @server.tool()
+    @tools.append
     async def explain(
-        code: Annotated[str, Field(description="SW112, or its name; empty: all codes")] = "",
+        code: Annotated[str, Field(description="SW112, its name, or words that it is about; empty: all codes")] = "",
     ) -> ToolAnswer:
         """What a code means: a program that has the mistake, why it is one, with numbers, and the program repaired."""
         return await run_command(folder, "explain", [code] if code else [])
 
-    @server.tool()
+    @tools.append
     async def rules(op: Annotated[str, Field(description="an operator; empty: all of them")] = "") -> ToolAnswer:
         """What an operator does to types: its law, and which placements go in and come out."""
         return await run_command(folder, "rules", [op] if op else [])
 
-    @server.tool()
+    @tools.append
     async def plan(
         source: Annotated[str, Field(description="the type that there is: 'f32[8192, 4096@tp] {dp: R}'")],
         target: Annotated[str, Field(description="the type that is wanted: 'f32[8192@tp, 4096] {dp: R}'")],
@@ -127,7 +137,7 @@ def make_server(folder: Path) -> MCPServer:
         words = ["--mesh", mesh, "--format", "json", "--", source, target]
         return await run_command(folder, "plan", words, as_json=True)
 
-    @server.tool()
+    @tools.append
     async def draw(
         subject: Annotated[str, Field(description="a type, a layout, or a transition: 'all_gather S(0) -> R'")],
         mesh: Annotated[str, Field(description="axes with sizes, outermost first: 'dp=2,tp=4'")],
@@ -135,4 +145,5 @@ def make_server(folder: Path) -> MCPServer:
         """Draw, as text, which rank holds which block of a tensor, or what a collective moves."""
         return await run_command(folder, "draw", ["--mesh", mesh, "--", subject])
 
-    return server
+    made = [_strict(Tool.from_function(function)) for function in tools]
+    return MCPServer("shardwise", instructions=INSTRUCTIONS, tools=made)
