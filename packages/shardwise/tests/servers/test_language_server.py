@@ -146,6 +146,30 @@ def test_a_program_that_crashes_is_shown_at_the_line(editor, tmp_path):
     assert found["range"]["start"]["line"] == LAYERS.splitlines().index("    return z + 1")
 
 
+def test_a_half_written_line_takes_no_types_away(editor):
+    client = editor(script="train.py")
+    client.until("shardwise/finished")
+    client.open("train.py")
+
+    def hints():
+        document = {"uri": (client.folder / "train.py").as_uri()}
+        lines = {"start": {"line": 0, "character": 0}, "end": {"line": 10, "character": 0}}
+        return [one["label"] for one in client.ask("textDocument/inlayHint", textDocument=document, range=lines)]
+
+    before = hints()
+    client.save("train.py", SCRIPT + "z = torch.relu(\n")
+    assert client.until("shardwise/finished")["verdict"] == "script-error"
+    (found,) = client.diagnostics("train.py")
+    assert found["code"] == "SW910"
+    assert before
+    assert hints() == before
+    hover = client.ask_at("hover", "train.py", 7, 0)
+    assert "h: f32[4, 8] {dp: R, tp: P}" in hover["contents"]["value"]
+    client.save("train.py", RIGHT)
+    assert client.until("shardwise/finished")["verdict"] == "clean"
+    assert client.diagnostics("train.py") == []
+
+
 def test_without_a_script_the_command_runs_a_file(editor):
     client = editor()
     client.tell("textDocument/didSave", textDocument={"uri": (client.folder / "train.py").as_uri()})

@@ -1,8 +1,8 @@
 """The language server: diagnostics, fixes, inlay types and hovers of the last run, which goes on in the background.
 
 The program is run when the editor starts, when one of its files is saved, and on the command ``shardwise.check``. A run
-that is outdated is ended; until a run has finished what the last one said stays, also that of an earlier session.
-Nothing here waits for a run.
+that is outdated is ended; until a run has finished what the last one said stays, also that of an earlier session, and
+its types and fixes stay while the program does not come to its first operation. Nothing here waits for a run.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Server(LanguageServer):
         self.runs: WhatRuns | None = None
         self.content: RunContent | None = None
         self._task: asyncio.Task[None] | None = None
+        self._content_of: tuple[str, ...] = ()
         self._published: set[Path] = set()
         self._script: tuple[str, ...] = ()
         self._folder = Path.cwd()
@@ -124,13 +125,17 @@ class Server(LanguageServer):
         self.protocol.notify(FINISHED, finished)
 
     def _publish(self, result: RunResult, runs: WhatRuns, script: tuple[str, ...]) -> None:
-        self.content = RunContent(result, runs.folder)
-        home = (runs.folder / script[0]).resolve()
-        found = self.content.diagnostics(home)
-        for path in self._published | found.keys():
+        content = RunContent(result, runs.folder)
+        found = content.diagnostics((runs.folder / script[0]).resolve())
+        if self.content is None or self._content_of != script or result.stopped is None or result.checked_ops:
+            self.content, self._content_of = content, script
+            outdated = self._published - found.keys()
+        else:  # a line is half written: what was found elsewhere, and all types, are still the best that there is
+            outdated = set()
+        for path in outdated | found.keys():
             uri = path.as_uri()
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found.get(path, [])))
-        self._published = set(found)
+        self._published = self._published - outdated | found.keys()
         capabilities = self.client_capabilities.workspace
         if capabilities is not None and capabilities.inlay_hint is not None:
             self.workspace_inlay_hint_refresh(None)
