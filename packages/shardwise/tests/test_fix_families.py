@@ -583,3 +583,21 @@ def test_no_edit_is_made_of_what_holds_an_operand(held: str, call: str, tmp_path
     assert all(operand.location is not None for operand in finding.operands), "it points at what holds them"
     assert all(edit.location.line != finding.location.line for fix in finding.fixes for edit in fix.edits)
     assert all(trial.checked == ExitCode.CLEAN for trial in search(judge.check({}), judge, lambda _: None))
+
+
+def test_of_two_findings_of_one_mistake_only_the_fix_that_is_needed_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    loss = "spmd.reinterpret(model(x).square().sum(), 'dp', src=V, dst=P)"
+    path.write_text(
+        f"{START}    def summed():\n        for p in model.parameters():\n"
+        "            dist.all_reduce(p.grad, group=dp)\n\n"
+        f"    for _ in range(2):\n        {loss}.backward()\n        summed()\n    summed()\n{STEP}"
+    )
+    judge = Judge(path)
+    result = judge.check({})
+    assert [one.code for one in result.errors] == ["SW604", "SW605"]
+    *others, last = search(result, judge, lambda _: None)
+    assert all(not one.is_proven for one in others)
+    assert last.is_proven
+    (edit,) = last.edits
+    assert edit.after == path.read_text().replace("        summed()\n    summed()\n", "    summed()\n")

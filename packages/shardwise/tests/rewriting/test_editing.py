@@ -179,6 +179,13 @@ def test_a_statement_moves_behind_the_loop_around_it():
     assert done == HEAD + f"for b in bs:\n    loss(b).backward()\n{moved}opt.step()\n"
 
 
+def test_a_statement_that_stands_behind_the_loop_already_is_left_out_of_it():
+    source = HEAD + LOOP.replace("opt.step", "for p in ps: td.all_reduce(p.grad)  # the sum\nopt.step")
+    done = edited(source, [Leave(at(source, "td.all_reduce(p.grad)"), at(source, "loss(b).backward()"))])
+    kept = "for p in ps: td.all_reduce(p.grad)  # the sum\n"
+    assert done == HEAD + f"for b in bs:\n    loss(b).backward()\n{kept}opt.step()\n"
+
+
 def test_a_statement_that_is_all_of_a_loop_stays():
     source = HEAD + "for p in ps:\n    td.all_reduce(p.grad)\nloss.backward()\n"
     assert edited(source, [Leave(at(source, "td.all_reduce(p.grad)"), at(source, "loss.backward()"))]) is None

@@ -93,6 +93,8 @@ class Remove:
 class Leave:
     """The statement that a call is in, or the loop that is nothing but that, moves behind a loop around it.
 
+    Where the same statement stands behind that loop already it is only left out.
+
     ``location``  the span of the call; ``loop`` that of something in the body of the loop that it leaves.
     """
 

@@ -179,6 +179,9 @@ def _moved_behind(context: Context, edit: Leave, number: int) -> Iterator[Change
     if found is None:
         raise NoProgramError
     (first, last), end, depth = found
+    yield Change(first, (_STATEMENT, 0, number), last, "")
+    if end is None:
+        return
     lines = lines_of(context.file.text[first:last].decode())
     if any(line.strip() and not line.startswith(" " * depth) for line in lines):
         raise NoProgramError
@@ -186,7 +189,6 @@ def _moved_behind(context: Context, edit: Leave, number: int) -> Iterator[Change
     newline = context.file.newline
     if context.file.text[end - 1 : end] not in (b"\n", b"\r"):
         moved = newline + moved
-    yield Change(first, (_STATEMENT, 0, number), last, "")
     yield Change(end, (_STATEMENT, 0, number), end, moved if moved.endswith(newline) else moved + newline)
 
 

@@ -102,11 +102,12 @@ class Source:
         ]
         return self.text[lines[0] : self.span_of(statement)[0]].decode(), starts
 
-    def in_loop(self, span: Span, other: Span) -> tuple[Span, int, int] | None:
+    def in_loop(self, span: Span, other: Span) -> tuple[Span, int | None, int] | None:
         """What leaves the innermost loop around both spans: the lines of its statement with the first of them.
 
-        And where the line behind the loop begins, and by how much what stands in the loop is indented. None also where
-        a string of several lines would change with the indentation.
+        And where the line behind the loop begins, None if the same statement stands behind the loop already; and by how
+        much what stands in the loop is indented. None also where a string of several lines would change with the
+        indentation.
         """
         loops = [node for node in ast.walk(self.tree) if isinstance(node, ast.For | ast.While) and not node.orelse]
         around = [loop for loop in loops if all(_holds(self.span_of(loop), one) for one in (span, other))]
@@ -117,8 +118,18 @@ class Source:
         if moved is None or _holds(self.span_of(moved), other) or len(loop.body) == 1:
             return None
         lines = None if any(_has_lines(node) for node in ast.walk(moved)) else self._lines_of(moved)
-        behind = self.starts[loop.end_lineno or loop.lineno]
+        stands = any(ast.dump(one) == ast.dump(moved) for one in self._behind(loop))
+        behind = None if stands else self.starts[loop.end_lineno or loop.lineno]
         return None if lines is None else (lines, behind, moved.col_offset - loop.col_offset)
+
+    def _behind(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that follow one in the same block."""
+        for node in ast.walk(self.tree):
+            for part in ("body", "orelse", "finalbody"):
+                block = getattr(node, part, None)
+                if isinstance(block, list) and statement in block:
+                    return block[block.index(statement) + 1 :]
+        return []
 
     def _lines_of(self, statement: ast.stmt) -> Span | None:
         """The lines of a statement that has them for itself."""

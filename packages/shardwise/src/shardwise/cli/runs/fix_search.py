@@ -151,22 +151,49 @@ def search(result: RunResult, judge: Judge, tell: Callable[[str], None]) -> Iter
         if at > MOST_TRIED:
             return
         tell(f"trying combination {at} of fixes")
-        after = judge.check(texts)
-        checked = ExitCode.BROKEN if after is None else after.exit_code
-        numbers = None
-        if checked == ExitCode.CLEAN:
-            tell(f"comparing the numbers of combination {at} with one rank's")
-            numbers = judge.verify(texts)
         done = tuple(dict.fromkeys((*state.fixes, *made)))
-        verified, differs = (None, "") if numbers is None else (numbers.exit_code, numbers.differs)
-        trial = Trial(done, _file_edits(texts), checked, verified, differs)
-        yield trial
+        trial, after = _try(judge, done, texts, tell, f"combination {at}")
         if trial.is_proven:
+            yield from _without_needless(trial, judge, tell) if state.round == 1 else (trial,)
             return
-        if after is not None and checked == ExitCode.FINDINGS and state.round < MOST_ROUNDS:
+        yield trial
+        if after is not None and trial.checked == ExitCode.FINDINGS and state.round < MOST_ROUNDS:
             found = candidates(after)
             if found:
                 push(cost + 1, _State(texts, done, *_offers(found, state.round + 1)))
+
+
+def _try(
+    judge: Judge, fixes: tuple[Fix, ...], texts: dict[str, str], tell: Callable[[str], None], name: str
+) -> tuple[Trial, RunResult | None]:
+    """What becomes of the program with these texts, which these fixes have made, and what ``check`` says of it."""
+    after = judge.check(texts)
+    checked = ExitCode.BROKEN if after is None else after.exit_code
+    numbers = None
+    if checked == ExitCode.CLEAN:
+        tell(f"comparing the numbers of {name} with one rank's")
+        numbers = judge.verify(texts)
+    verified, differs = (None, "") if numbers is None else (numbers.exit_code, numbers.differs)
+    return Trial(fixes, _file_edits(texts), checked, verified, differs), after
+
+
+def _without_needless(proven: Trial, judge: Judge, tell: Callable[[str], None]) -> Iterator[Trial]:
+    """A combination of few fixes that is proven, last, without those that it does not need.
+
+    One mistake may be two findings, each with a fix. What is tried on the way comes before it.
+    """
+    best = proven
+    for fix in proven.fixes if len(proven.fixes) <= _MOST_ALONE else ():
+        rest = tuple(one for one in best.fixes if one is not fix)
+        texts, made = _together(rest, {})
+        if rest and len(made) == len(rest):
+            tell("trying to leave out a fix")
+            less, _ = _try(judge, rest, texts, tell, "fewer fixes")
+            if less.is_proven:
+                best = less
+            else:
+                yield less
+    yield best
 
 
 def _offers(

@@ -263,8 +263,10 @@ def each_once(gradient: torch.Tensor, name: str, location: SourceLocation | None
     loop = None if location is None else loop_over(location, name.partition(".")[0])
     if location is None or loop is None or location not in [hop.location for hop in provenance(gradient, axis)]:
         return ()
-    where = location_in(location, loop)
-    help = f"dict.fromkeys({text_of(location, loop)}), which has every parameter once"
+    where, text = location_in(location, loop), text_of(location, loop)
+    if text.startswith("dict.fromkeys("):
+        return ()
+    help = f"dict.fromkeys({text}), which has every parameter once"
     return (Fix(help, (Rewrite(where, "dict.fromkeys({})"),)),)
 
 
