@@ -41,6 +41,12 @@ with spmd.set_current_mesh(mesh):
 SUM = "    for p in model.parameters():\n        dist.all_reduce(p.grad, group=dp)\n"
 STEP = "    optimizer.step()\n"
 CASES = {
+    "every rank draws the same numbers for its piece of a weight": (
+        "    from shardwise.train import rng\n    same = rng(1, synchronised=('dp', 'tp')).generator()\n"
+        "    w = nn.Parameter(torch.randn(8 // mesh['tp'].size(), 4, generator=same))\n"
+        "    spmd.assert_type(w, {'dp': R, 'tp': S(0)})\n    y = x @ w.t()\n",
+        "torch.randn(8, 4, generator=same).chunk(mesh['tp'].size(), 0)[mesh['tp'].get_local_rank()].clone()",
+    ),
     "a helper leaves its sum pending for two uses": (
         "    def contracted(h):\n        return spmd.linear(h, piece, out_partial_axes='tp')\n\n"
         "    piece = spmd.assert_type(torch.randn(4, 2), {'dp': R, 'tp': S(1)})\n"

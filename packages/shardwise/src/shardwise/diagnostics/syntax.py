@@ -200,11 +200,12 @@ def _loops(location: SourceLocation) -> list[tuple[tuple[int, int], ast.For | as
 
 
 def last_assigned(location: SourceLocation, name: str) -> ast.expr | None:
-    """What the nearest line above a location assigns to a variable alone; None if none does."""
+    """What the nearest line above a location assigns to a variable or attribute alone; None if none does."""
     file = _parsed(location.file, None)
     values = [
         (target.lineno, statement.value)
         for target, statement in (file.assigned.items() if file else ())
-        if isinstance(target, ast.Name) and target.id == name and isinstance(statement, ast.Assign)
+        if isinstance(target, ast.Name | ast.Attribute) and isinstance(statement, ast.Assign)
+        if ast.unparse(target) == name
     ]
     return max((one for one in values if one[0] < location.line), key=lambda one: one[0], default=(0, None))[1]

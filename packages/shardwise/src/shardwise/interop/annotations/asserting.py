@@ -22,6 +22,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..calls.located_call import LocatedCall
 from ..calls.tracing import is_tracing, log_call
 from ..fixes.annotations import moved_before, said_as_found, where_said
+from ..fixes.pieces import piece_of_whole
 from ..running.recording import declared
 from ..running.session import current
 from ..running.typing_rule_run import see
@@ -226,7 +227,9 @@ def _fixes(located: LocatedCall, axis: object, x: object, types: tuple[object, .
     op = None if found is wanted else kept_value(found, wanted, shard)
     src, dst = repr(shard or found), repr(partition_spec_get_shard(said.spec, axis) or wanted)
     moved = () if op is None else moved_before(located, op, axis, src, dst)
-    return (*moved, *said_as_found(located.location, axis, src))
+    cut = partition_spec_get_shard(said.spec, axis) if found.is_equal else None
+    piece = () if cut is None else piece_of_whole(located.location, located.name(0), cut.dim)
+    return (*piece, *moved, *said_as_found(located.location, axis, src))
 
 
 def ndim_of(x: Any) -> int:

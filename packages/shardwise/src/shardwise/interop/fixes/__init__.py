@@ -6,6 +6,6 @@ how a program says it      expressions
 annotations                annotations, declarations
 pending sums and losses    pending_sums, losses
 gradients                  gradient_sums, gradient_scales, scales, norms, buckets
-calls                      collective_calls, waits, random_draws
+calls                      collective_calls, waits, random_draws, pieces
 what is written in place   writes
 """
