@@ -607,3 +607,22 @@ def test_of_two_findings_of_one_mistake_only_the_fix_that_is_needed_is_made(tmp_
     assert last.is_proven
     (edit,) = last.edits
     assert edit.after == path.read_text().replace("        summed()\n    summed()\n", "    summed()\n")
+
+
+@pytest.mark.parametrize("size", ["table(h.shape[0])", "table(h.size(-2) + 0)"])
+def test_a_table_of_a_piece_that_every_rank_has_alike_is_made_whole_and_not_gathered(size: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        f"{START}    h = spmd.assert_type(torch.randn(2, 4), {{'dp': R, 'tp': S(0)}})\n\n"
+        "    def table(n):\n        return torch.outer(torch.arange(n), torch.ones(4))\n\n"
+        f"    angles = {size}\n    angles = spmd.all_gather(angles, 'tp', src=S(0), dst=R)\n"
+        "    y = spmd.all_gather(h, 'tp', src=S(0), dst=R) * angles.cos()\n"
+    )
+    judge = Judge(path, local=False)
+    result = judge.check({})
+    assert [one.code for one in result.errors] == ["SW406"]
+    *_, last = search(result, judge, lambda _: None)
+    assert last.checked == ExitCode.CLEAN
+    (edit,) = last.edits
+    assert "normalize_axis('tp').size()" in edit.after or 'normalize_axis("tp").size()' in edit.after
+    assert "angles = spmd.all_gather(angles" not in edit.after

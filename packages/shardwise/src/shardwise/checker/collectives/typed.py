@@ -20,6 +20,7 @@ from shardwise.interop.calls.located_call import LocatedCall, axis_text, placeme
 from shardwise.interop.calls.tracing import anywhere, is_tracing
 from shardwise.interop.fixes.annotations import said_first
 from shardwise.interop.fixes.collective_calls import as_said, cut_where_made, meant_axis, over_axis
+from shardwise.interop.fixes.pieces import made_whole
 from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.own_positions import CountedTag, MovedTag, mark_moved
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, set_type, tag_of, type_of
@@ -41,7 +42,7 @@ from shardwise.op_rules.transitions import (
     transition,
 )
 from shardwise.types.aliases import DeviceMeshAxis
-from shardwise.types.placement import UNKNOWN, P, Placement, Shard, V, resolve_dim, to_local_type
+from shardwise.types.placement import UNKNOWN, I, P, Placement, R, Shard, V, resolve_dim, to_local_type
 from shardwise.types.spec import partition_spec_get_shard
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
@@ -217,7 +218,10 @@ def _after(
         located = LocatedCall(call.op, [("x", call.x)])
         name = located.name(0)
         ways = tuple(way.replace("(...,", f"({name},") for way in after.refusal.help)
-        _report(session, located, axis, replace(after.refusal, message=f"{name}: {after.refusal.message}", help=ways))
+        fixes = made_whole(located, axis) if after.refusal.code == "SW406" and call.dst in (R, I) else ()
+        ways = tuple(fix.help for fix in fixes) or ways
+        said = replace(after.refusal, message=f"{name}: {after.refusal.message}", help=ways, fixes=fixes)
+        _report(session, located, axis, said)
         if after.refusal.code == "SW201":
             return after.type.with_placements(dict.fromkeys(axes, UNKNOWN))
     return after.type

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -142,11 +143,17 @@ def _attributes(path: str) -> str:
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split("."))
 
 
-def _in_sight() -> Iterator[tuple[str, object]]:
-    """The variables of the program's running function, then the attributes of its first argument, then globals."""
+def running_function() -> FrameType | None:
+    """The program's function that is running, around its comprehensions."""
     frame = user_frame(2)
     while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
         frame = frame.f_back
+    return frame
+
+
+def _in_sight() -> Iterator[tuple[str, object]]:
+    """The variables of the program's running function, then the attributes of its first argument, then globals."""
+    frame = running_function()
     if frame is None:
         return
     scope = {name: value for name, value in frame.f_locals.items() if name.isidentifier()}
