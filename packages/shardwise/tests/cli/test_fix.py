@@ -128,6 +128,14 @@ def test_without_a_proof_the_fixes_are_a_choice():
     ]
 
 
+def test_it_is_said_that_no_repair_can_be_made_where_its_call_stands():
+    wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")
+    fix = Fix("all_reduce(h)", (wrap,))
+    result = RunResult(findings=(Finding("SW112", "gelu needs complete values", wrap.location, fixes=(fix,)),))
+    first, *_ = told(result, [], False, str(Path(__file__).parent))
+    assert first == "nothing is changed: no repair can be made where its call stands"
+
+
 @pytest.mark.parametrize("verified", [None, ExitCode.INCONCLUSIVE])
 def test_it_is_said_that_numbers_could_not_be_compared(verified):
     wrap = Wrap(SourceLocation(__file__, 1, 1, 0, 3), "all_reduce", '"tp"', "P", "R")

@@ -107,9 +107,7 @@ def test_a_module_that_a_statement_needs_is_imported():
     assert "\ndist.all_reduce(g)\nopt.step()\n" in done
 
 
-@pytest.mark.parametrize(
-    "line", ["while opt.step():\n    pass\n", "a = 1; opt.step()\n", "if go: opt.step()\n", "x = go and opt.step()\n"]
-)
+@pytest.mark.parametrize("line", ["while opt.step():\n    pass\n", "x = go and opt.step()\n"])
 def test_no_statement_is_put_where_it_would_not_run_before_the_call(line):
     source = HEAD + line
     assert edited(source, [Insert(at(source, "opt.step()"), ("dist.barrier()",))]) is None
@@ -160,6 +158,27 @@ def test_one_argument_of_a_call_changes(call, argument, after):
 def test_an_expression_becomes_another_one(line, place, text, after):
     source = HEAD + line
     done = edited(source, [Rewrite(at(source, place), text)])
+    assert done == (None if after is None else HEAD + after)
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("loss.backward(); opt.step(); opt.zero()  # ä\n", "loss.backward()\nfirst()\nopt.step(); opt.zero()  # ä\n"),
+        ("for b in bs: opt.step(); opt.zero()\n", "for b in bs:\n    first()\n    opt.step(); opt.zero()\n"),
+        ("if x: loss(x) ; opt.step()\nz = 1\n", "if x:\n    loss(x)\n    first()\n    opt.step()\nz = 1\n"),
+        (
+            "if x:\n\ttry: opt.step()\n\tfinally: pass\n",
+            "if x:\n\ttry:\n\t\tfirst()\n\t\topt.step()\n\tfinally: pass\n",
+        ),
+        ("f({1: 2}); z = {3: opt.step()}\n", "f({1: 2})\nfirst()\nz = {3: opt.step()}\n"),
+        ("if (x and\n    y): opt.step()\n", None),
+        ("y = lambda: opt.step(); z = y()\n", None),
+    ],
+)
+def test_a_line_is_put_before_a_statement_that_shares_its_line(line, after):
+    source = HEAD + line
+    done = edited(source, [Insert(at(source, "opt.step()"), ("first()",))])
     assert done == (None if after is None else HEAD + after)
 
 

@@ -156,11 +156,19 @@ def _argument_changed(context: Context, edit: Argument, number: int) -> Iterator
 def _inserted(context: Context, edit: Insert, number: int) -> Iterator[Change]:
     span = context.span(edit.location)
     place = context.file.place_before(span)
-    if place is None:
+    if place is not None:
+        line, indent = place
+        lines = "".join(f"{indent}{context.said(text)}{context.file.newline}" for text in edit.lines)
+        yield Change(line, (_STATEMENT, 0, number), line, lines)
+        return
+    found = context.file.breaks_before(span)
+    if found is None:
         raise NoProgramError
-    line, indent = place
-    lines = "".join(f"{indent}{context.said(text)}{context.file.newline}" for text in edit.lines)
-    yield Change(line, (_STATEMENT, 0, number), line, lines)
+    breaks, indent = found
+    lines = "".join(f"{context.file.newline}{indent}{context.said(text)}" for text in edit.lines)
+    for (start, end), text in breaks:
+        put = lines if (start, end) == breaks[-1][0] else ""
+        yield Change(start, (_STATEMENT, 0, number), end, put + text)
 
 
 def _removed(context: Context, edit: Remove, number: int) -> Iterator[Change]:

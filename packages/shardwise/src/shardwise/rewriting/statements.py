@@ -15,6 +15,8 @@ _QUOTES = re.compile(rb"[a-zA-Z]{1,2}(\"\"\"|\'\'\'|\"|\')")
 _PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 _HEADED = (ast.If, ast.With, ast.For)
 """Statements with others in them, that run what their first line says once."""
+_HEADER = re.compile(r"([ \t]*)(?:async|for|while|if|elif|else|with|try|except|finally|def|case)\b.*:([ \t]*)")
+"""What stands before the first statement of a block on its line: the indentation, and the blanks behind the colon."""
 _ELSEWHERE = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.IfExp, ast.BoolOp)
 """What is in these runs not once with its statement."""
 
@@ -81,6 +83,35 @@ class Source:
         line = self.starts[statement.lineno - 1]
         indent = self.text[line : self.span_of(statement)[0]].decode()
         return None if indent.strip() else (line, indent)
+
+    def breaks_before(self, span: Span) -> tuple[list[tuple[Span, str]], str] | None:
+        """How a statement that shares its line comes to begin one: what stands for blanks and semicolons before it.
+
+        The last of these is where lines before it may be put; with the indentation. None where no statement runs what
+        is at ``span``, or the line is not only one of statements, with a header before the first of them.
+        """
+        statement, found = self._running(span), self._statement(span)
+        if statement is None or found is None:
+            return None
+        body, at = found[1], found[1].index(statement)
+        first = at
+        while first and body[first - 1].end_lineno == body[first].lineno:
+            first -= 1
+        start = self.span_of(body[first])[0]
+        head = self.text[self.starts[body[first].lineno - 1] : start].decode()
+        indent, breaks = head, []
+        if head.strip():
+            header = _HEADER.fullmatch(head)
+            if header is None or first:
+                return None
+            indent = header[1] + ("\t" if "\t" in header[1] else "    ")
+            breaks.append(((start - len(header[2]), start), self.newline + indent))
+        if at > first:
+            between = self.span_of(body[at - 1])[1], self.span_of(statement)[0]
+            if self.text[slice(*between)].strip() != b";":
+                return None
+            breaks.append((between, self.newline + indent))
+        return (breaks, indent) if breaks else None
 
     def lines_around(self, span: Span) -> tuple[str, list[int]] | None:
         """The indentation of the simple statement around ``span``, and where its lines begin, but for empty ones.

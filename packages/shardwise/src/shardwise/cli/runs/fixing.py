@@ -171,7 +171,12 @@ def told(result: RunResult, tried: Sequence[Trial], written: bool, root: str) ->
     clean = [trial for trial in tried if trial.checked == ExitCode.CLEAN]
     wrong = sum(trial.verified == ExitCode.FINDINGS for trial in clean)
     compared = wrong == len(clean)
-    yield f"nothing is changed: {counted(len(tried), 'combination')} of fixes tried"
+    how = (
+        f"{counted(len(tried), 'combination')} of fixes tried"
+        if tried
+        else "no repair can be made where its call stands"
+    )
+    yield f"nothing is changed: {how}"
     if wrong:
         yield f"  {wrong} of them would leave the types clean and the numbers wrong"
         yield from _reasons(trial for trial in clean if trial.verified == ExitCode.FINDINGS)
