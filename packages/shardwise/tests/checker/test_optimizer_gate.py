@@ -168,6 +168,20 @@ def test_a_closure_makes_its_gradients_inside(dp: Any) -> None:
         optimizer.step(closure)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_a_closure_makes_is_judged_behind_it(by_name: bool, dp: Any) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        backward(model)
+        return model.weight.detach().sum()
+
+    with typecheck(), refused("SW608", "after backward, in the closure"):
+        optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+
+
 def test_the_gate_is_gone_when_nobody_checks(dp: Any) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

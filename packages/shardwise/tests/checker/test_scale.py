@@ -310,18 +310,32 @@ STEPS: list[tuple[str, Callable[[Tensor], Tensor], Any, bool]] = [
 ]
 
 
+@pytest.mark.parametrize("by_closure", [False, True])
 @pytest.mark.parametrize(("loss", "reduction", "right"), [pytest.param(*s[1:], id=s[0]) for s in STEPS])
-def test_a_gradient_off_the_scale_stops_at_the_optimizer(tp_mesh: Any, loss: Any, reduction: Any, right: bool) -> None:
+def test_a_gradient_off_the_scale_stops_at_the_optimizer(
+    tp_mesh: Any, loss: Any, reduction: Any, right: bool, by_closure: bool
+) -> None:
     weight = spmd.assert_type(nn.Parameter(torch.randn(3)), {"tp": R})
-    with typecheck(local=False):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def gradients() -> float:
         loss(typed(torch.randn(4, 3), S(0)) @ weight).backward()
         dist.all_reduce(weight.grad, op=reduction)
-        optimizer = torch.optim.SGD([weight], lr=0.1)
-        if right:
+        return 0.0
+
+    def step() -> None:
+        if by_closure:
+            optimizer.step(gradients)
+        else:
+            gradients()
             optimizer.step()
+
+    with typecheck(local=False):
+        if right:
+            step()
         else:
             with pytest.raises(SpmdTypeError, match=r"SW616.*4 times too"):
-                optimizer.step()
+                step()
 
 
 def test_a_gradient_divided_in_place_is_on_the_scale(tp_mesh: Any) -> None:

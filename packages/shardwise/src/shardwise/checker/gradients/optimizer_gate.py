@@ -2,7 +2,7 @@
 
 A gradient that is still a pending sum lets every rank step with its own addend: the replicas drift apart. The gate
 stands in front of every ``torch.optim.Optimizer.step``, behind the hooks that the program has put there itself. With a
-closure backward runs inside the step, so the operators of the step are all that is judged.
+closure backward runs inside the step, so the gate stands behind the closure, each time that it is run.
 Source: docs/semantics.md section 6, Law 6.2.
 """
 
@@ -69,10 +69,18 @@ def stand(find: FindSession) -> Callable[[], None]:
     """Put the gate in front of all optimizers; gives what takes it away again."""
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    def gate(optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    def gate(
+        optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[Sequence[object], Mapping[str, object]] | None:
         session = find()
-        if session is not None and not any(value is not None for value in (*args[1:], kwargs.get("closure"))):
+        closure = kwargs.get("closure", next(iter(args[1:]), None))
+        if session is None or (closure is not None and not callable(closure)):
+            return None
+        if closure is None:
             check_step(session, optimizer)
+            return None
+        checked = _checked_behind(closure, lambda: check_step(session, optimizer, by_closure=True))
+        return ((*args[:1], checked, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": checked})
 
     def behind_own_hooks(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if optimizer in handles:
@@ -89,8 +97,20 @@ def stand(find: FindSession) -> Callable[[], None]:
     return leave
 
 
-def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
+def _checked_behind(closure: Callable[[], object], check: Callable[[], None]) -> Callable[[], object]:
+    @functools.wraps(closure)
+    def checked() -> object:
+        came = closure()
+        check()
+        return came
+
+    return checked
+
+
+def check_step(session: CheckSession, optimizer: torch.optim.Optimizer, *, by_closure: bool = False) -> None:
     """Report the gradients that are not summed, or off the scale, all along one axis as one finding.
+
+    ``by_closure``  they were made inside the step, so that nothing before it mends them.
 
     Errors: SW608, SW614, SW615, SW616, SW617.
     """
@@ -138,7 +158,7 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer) -> None:
         if unseen:
             report(session, LocatedCall("step", []), gradient_unseen(step, _names(unseen, names)), operands=())
         for (axis, pending), parameters in sorted(owing.items(), key=lambda item: item[0][0].sort_key):
-            _refuse(session, optimizer, axis, parameters, names, pending)
+            _refuse(session, optimizer, axis, parameters, names, pending, by_closure)
         for (axis, exponent), parameters in sorted(scaled.items(), key=lambda item: (item[0][0].sort_key, item[0][1])):
             _refuse_scale(session, step, axis, exponent, parameters, names)
         for parameter in taken.values():
@@ -224,6 +244,7 @@ def _refuse(
     parameters: Sequence[torch.Tensor],
     known: Mapping[int, str | int],
     pending: bool,
+    by_closure: bool,
 ) -> None:
     """``pending``: the gradients are addends; otherwise they vary, though the parameters do not."""
     names, step = _names(parameters, known), f"{type(optimizer).__name__}.step"
@@ -239,13 +260,15 @@ def _refuse(
     more = [f"and {len(facts) - _FACTS} more gradients of which that is so in part"] if len(facts) > _FACTS else []
     scales = {type_of(_gradient(parameter)).exponent(axis) for parameter in parameters}
     scale = scales.pop() if len(scales) == 1 else None
-    ways = sums_by_hand("p.grad", axis, scale, "before it", "for p in parameters: ")
+    where = "after backward, in the closure" if by_closure else "before it"
+    ways = sums_by_hand("p.grad", axis, scale, where, "for p in parameters: ")
     told = [way.help for way in ways] + ([] if scale == 0 else [_by_wrapper(scale)])
     said = gradient_not_summed(step, names, axis, told, pending=pending, facts=[*facts[:_FACTS], *more])
     taken = {id(one) for group in optimizer.param_groups for one in group["params"] if gradient_of(one) is not None}
     if pending and len(facts) == owed:
         every = taken == set(map(id, parameters))
-        fixes = sum_before_step(located.location, optimizer, parameters, axis, ways, every=every, owed=owed)
+        place = None if by_closure else located.location
+        fixes = sum_before_step(place, optimizer, parameters, axis, ways, every=every, owed=owed)
         if (arrived := arrival(_gradient(parameters[0]))) is not None:
             said = replace(said, unsummed=Unsummed(arrived))
     else:  # where parts of a gradient are summed, another sum of all adds them up again
