@@ -97,10 +97,10 @@ def stand(find: FindSession) -> Callable[[], None]:
     return leave
 
 
-def _checked_behind(closure: Callable[[], object], check: Callable[[], None]) -> Callable[[], object]:
+def _checked_behind(closure: Callable[..., object], check: Callable[[], None]) -> Callable[..., object]:
     @functools.wraps(closure)
-    def checked() -> object:
-        came = closure()
+    def checked(*args: object, **kwargs: object) -> object:
+        came = closure(*args, **kwargs)
         check()
         return came
 
