@@ -70,8 +70,8 @@ def stand(find: FindSession) -> Callable[[], None]:
     handles: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def gate(
-        optimizer: torch.optim.Optimizer, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> tuple[Sequence[object], Mapping[str, object]] | None:
+        optimizer: torch.optim.Optimizer, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]] | None:
         session = find()
         closure = kwargs.get("closure", next(iter(args[1:]), None))
         if session is None or (closure is not None and not callable(closure)):
