@@ -17,6 +17,7 @@ def rows() -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("at", range(len(CASES) - 1), ids=lambda at: f"{CASES[at][0]} {CASES[at][1]}")
 def test_the_page_has_the_counts_of_today(at):
     found = count(*CASES[at])

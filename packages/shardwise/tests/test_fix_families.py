@@ -283,6 +283,7 @@ class Judge:
         return Verified(ExitCode.CLEAN)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_has_a_fix_after_which_the_types_are_clean(case: str, tmp_path: Path) -> None:
@@ -378,6 +379,7 @@ CLIP = "    for p in held:\n        p.grad.mul_((1.0 / norm).clamp(max=1.0))\n"
 SQUARES = "    total = 0.0\n    for p in held:\n        total += p.grad.{}\n"
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     "norm",
     [

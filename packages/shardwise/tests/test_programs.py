@@ -96,6 +96,7 @@ def test_a_right_program_is_clean(path):
     assert_as_commented(path)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("path", [path for path in RIGHT if not _ONCE.search(path.read_text())], ids=lambda p: p.stem)
 def test_a_right_program_is_clean_on_the_last_rank(path):

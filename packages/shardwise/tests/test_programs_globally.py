@@ -131,6 +131,7 @@ def test_a_right_program_gets_the_global_findings_that_are_meant(path):
 CLEAN = [path for path in RIGHT if path.stem not in FINDINGS]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
 def test_a_clean_program_stays_so_where_sums_must_be_asked_for(path):

@@ -26,6 +26,7 @@ TALKATIVE = [
 ]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", TALKATIVE)
 def test_the_corners_of_a_right_program_agree(name):

@@ -69,6 +69,7 @@ def test_a_door_does_not_invent_names(name):
         importlib.import_module(name).no_such_name  # noqa: B018
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("module", "loads"), [("shardwise", False), ("shardwise.rules", False), ("shardwise.checker", True)]

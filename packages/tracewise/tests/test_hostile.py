@@ -18,6 +18,7 @@ def tree(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("with_names", [False, True], ids=["known", "unknown"])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_attacking_log_stays_text(tmp_path, name, with_names):

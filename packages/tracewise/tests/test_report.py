@@ -110,6 +110,7 @@ def test_a_long_text_is_cut_with_the_whole_beside_it(tmp_path):
     assert page.path.with_suffix(".txt").read_text() == text
 
 
+@pytest.mark.slow
 def test_the_overview_stays_small_for_many_compilations(tmp_path):
     log = Writer()
     for frame in range(1000):

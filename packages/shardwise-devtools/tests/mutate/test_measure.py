@@ -80,6 +80,7 @@ def test_a_forgotten_sum_is_wrong_and_rejected(judged: list[Judged]) -> None:
         assert [bool(said.findings) for said in one.said] == [True]  # one mode is enough
 
 
+@pytest.mark.slow
 def test_one_imagined_rank_is_asked_before_all_real_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench.of(program(folder), {"tp": 2})
     assert bench.imagined == ("local", "global")

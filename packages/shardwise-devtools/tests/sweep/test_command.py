@@ -45,6 +45,7 @@ def figures(summary: str, ruleset: str) -> tuple[float, ...]:
     return tuple(float(number) for number in re.findall(r"\d+\.?\d*", line))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_sweep_of_a_part_prints_the_figures_and_finds_nothing_wrong():
     result = CliRunner().invoke(sweep, ["--ops", "cumsum", "--jobs", "1"])

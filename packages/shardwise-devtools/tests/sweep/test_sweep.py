@@ -88,6 +88,7 @@ def test_a_planted_global_lie_is_reported_with_the_call_that_refutes_it():
     )
 
 
+@pytest.mark.slow
 def test_a_planted_lie_about_gradients_alone_is_reported():
     tally = tallies_of(["nn.functional.relu"], lambda: book_that_says((R,)), jobs=0)[0]
     assert any("is not the global one" in note.reason for note in tally.wrong)

@@ -291,6 +291,7 @@ def test_a_right_way_is_clean(name: str, local: bool) -> None:
         assert not result.lost
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
 @pytest.mark.parametrize("name", WRONG)

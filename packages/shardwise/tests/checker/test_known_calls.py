@@ -250,6 +250,7 @@ STREAMS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", DRAWS)
 def test_with_random_streams(tp_mesh: Any, selection: Selection, name: str) -> None:
@@ -353,6 +354,7 @@ def test_with_global_types(tp_mesh: Any, name: str) -> None:
         assert_known_as_judged(GLOBAL[name], global_variants()[::2], local=False)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", [name for name in DRAWS if name != "rand"])
 def test_random_numbers_with_global_types(tp_mesh: Any, name: str) -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> Any:

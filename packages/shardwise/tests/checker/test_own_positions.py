@@ -125,6 +125,7 @@ def run(way: Way) -> tuple[Tensor, Tensor, Tensor]:
         return way(part), rows, picked
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(("name", "way", "right"), CASES, ids=[case[0] for case in CASES])
 def test_rows_of_others_are_set_to_zero_or_counted(name: str, way: Way, right: bool) -> None:
     for made, rows, picked in InProcessWorld(RANKS).run(lambda: run(way)):

@@ -43,6 +43,7 @@ def applied(case: Case, mesh: Any, *, typed: bool, local: bool = True) -> tuple[
     return made[0] if isinstance(made, tuple) else made, list(found.result().findings)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_a_right_function_is_typed_by_what_it_does(case, mesh):
     result, findings = applied(case, mesh, typed=True)

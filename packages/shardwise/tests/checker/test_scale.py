@@ -424,6 +424,7 @@ CLIPPINGS: list[tuple[str, Callable[[list[nn.Parameter]], object], bool]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(("clip", "keeps"), [pytest.param(*case[1:], id=case[0]) for case in CLIPPINGS])
 def test_a_gradient_off_the_scale_stops_at_the_optimizer_behind_clipping(
     tp_mesh: Any, clip: Callable[[list[nn.Parameter]], object], keeps: bool

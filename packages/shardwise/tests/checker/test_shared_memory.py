@@ -98,6 +98,7 @@ def findings(memory: Callable[[], tuple[Tensor, list[nn.Parameter]]], gather: Ga
     return [finding.code for finding in collector.result().findings]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda memory: memory.__name__)

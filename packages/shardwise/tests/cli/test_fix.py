@@ -51,6 +51,7 @@ MISSING_COPY = (
 FIXED = 'y = F.linear(F.gelu(F.linear(spmd.convert(h, "tp", src=I, dst=R), w)), u)'
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.usefixtures("kept")
 def test_a_fix_that_is_proven_is_shown_and_made(project):

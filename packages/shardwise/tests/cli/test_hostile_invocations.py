@@ -152,6 +152,7 @@ def test_that_temporary_files_have_no_room_is_told(project):
     assert "there is no room for temporary files" in said_by(done)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", ">&-", "<&- >&- 2>&-"])

@@ -29,6 +29,7 @@ def outcome(project, source):
     return result.exit_code, result.stdout
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("source", "said"),

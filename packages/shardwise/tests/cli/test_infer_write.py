@@ -81,6 +81,7 @@ def test_paths_lead_to_a_parameter_before_it_is_wrapped_as_well_as_afterwards():
     assert eval(f"whole{path}") is before
 
 
+@pytest.mark.slow
 def test_a_bug_is_found_in_what_has_been_written(tmp_path):
     script = tmp_path / "megatron_tp.py"
     source = (PROGRAMS / script.name).read_text()
@@ -128,6 +129,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_parameters_that_no_module_has_get_types_where_the_program_names_them(tmp_path):
     """A list that a loop fills, a dict, and a parameter beside a module; the bug is found where a sum is left out."""
     script = tmp_path / "train.py"
@@ -198,6 +200,7 @@ nn.functional.mse_loss(model(batch["x"]), batch["y"]).backward()
 """
 
 
+@pytest.mark.slow
 def test_buffers_are_written_and_statistics_of_a_rank_are_not(tmp_path):
     (tmp_path / "train.py").write_text(BUFFERS)
     done = run(tmp_path, "infer", "train.py", "--mesh", "dp=2", "--write")
@@ -240,6 +243,7 @@ for step in range(2):
 """
 
 
+@pytest.mark.slow
 def test_what_is_written_can_be_run_where_parts_are_wrapped_and_arguments_left_out(tmp_path):
     (tmp_path / "train.py").write_text(WRAPPED_WITHIN)
     done = run(tmp_path, "infer", "train.py", "--mesh", "dp=2", "--write")

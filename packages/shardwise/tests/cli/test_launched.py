@@ -137,6 +137,7 @@ def test_a_wrong_gradient_is_found_and_shown(project, launcher):
     assert "pieces along dim 0 over tp" in ended.stdout
 
 
+@pytest.mark.slow
 @by_torchrun_at_night
 def test_a_rank_that_raises_ends_the_job_with_one_report(project, launcher):
     ended = verified(project, "raise", launcher)

@@ -131,6 +131,7 @@ def test_an_axis_that_is_not_there_is_one_of_one_rank(absent, there):
     assert shown(*there)["flattened"]["x"]["of_one_rank"] == []
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("count", [10, 14, 20])
 def test_of_many_axes_only_some_are_drawn(count):
     result = CliRunner().invoke(main, ["mesh", ",".join(f"a{at}=2" for at in range(count))])

@@ -267,6 +267,7 @@ model = nn.Linear(6, 1)
 """
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "wrapper",
     [
@@ -305,6 +306,7 @@ def test_the_data_of_ranks_over_which_no_gradient_is_averaged_leave_no_verdict(p
     assert (found["unknown"], found["taken"]) == (2, 2)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("size", "rank", "over"),
     [

@@ -137,6 +137,7 @@ def test_cost_of_a_program_that_leaves_its_process_is_an_error_and_no_silence(pr
     assert "left its process with exit code 0, past Python" in err
 
 
+@pytest.mark.slow
 def test_threads_that_the_program_leaves_running_do_not_keep_the_command(project):
     project.write(TYPED + BROKEN_THEN_LONG + "import threading, time\n"
                   "threading.Thread(target=time.sleep, args=(600,), name='pump').start()\n")  # fmt: skip
@@ -157,6 +158,7 @@ def processes_of(folder):
     return found
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize(
@@ -214,6 +216,7 @@ def test_a_command_that_is_ended_as_it_starts_its_ranks_leaves_no_file_and_no_ve
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("server", ["lsp", "mcp"])
 def test_a_server_that_is_ended_says_nothing(tmp_path, server):
     command = [sys.executable, "-m", "shardwise", server]

@@ -88,6 +88,7 @@ def test_the_dims_of_an_example_are_counted_from_the_first(op, rows):
         assert row in page
 
 
+@pytest.mark.slow
 def test_no_operand_of_any_example_counts_its_dims_backwards():
     wrong = []
     for rule in all_rules():
@@ -294,6 +295,7 @@ def test_what_a_page_says_is_owed_is_what_the_placements_say():
         assert "  ".join(f"{place!r:<{width}}" for place, width in zip(one, (5, 6, 4), strict=True)) in shown
 
 
+@pytest.mark.slow
 def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_program(nightly):
     torch.manual_seed(0)
     before = torch.get_rng_state()

@@ -136,6 +136,7 @@ def test_a_file_that_may_be_read_now_has_changed(tmp_path):
     assert stamp_of(str(file)) != before
 
 
+@pytest.mark.slow
 def test_a_module_that_is_missing_is_waited_for(tmp_path, watching):
     (tmp_path / "train.py").write_text(SCRIPT.replace("layers", "parts.layers"))
     run = watching("--color", "never")
@@ -164,6 +165,7 @@ def test_the_settings_of_the_project_are_read_anew(tmp_path, watching, file):
     assert "SW112" in run.until("watching")
 
 
+@pytest.mark.slow
 def test_a_baseline_that_grows_is_read_anew(tmp_path, watching):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "layers.py").write_text(WRONG)

@@ -98,6 +98,7 @@ def test_a_call_is_one_collective_in_one_graph(call: Any, forward: list[str], ba
     assert got[2].shape == call(x, "tp").shape
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("kind", ["name", "axis", "group"])
 def test_every_way_to_say_the_axis_traces(kind: str):
     axis = {"name": "tp", "axis": MeshAxis.of(4, 1), "group": dist.group.WORLD}[kind]
@@ -105,6 +106,7 @@ def test_every_way_to_say_the_axis_traces(kind: str):
     assert graphs_of(lambda x: all_reduce(x * 2, axis, src=P, dst=R), x)[:2] == (SUM, SUM)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("kind", ["name", "axis"])
 def test_another_mesh_is_another_graph(kind: str):
     small = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))

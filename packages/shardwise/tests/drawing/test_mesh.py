@@ -49,6 +49,7 @@ def test_every_rank_stands_where_its_coordinates_say(sizes):
                 assert (places[one][order] < places[other][order]) == (mine < its)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(MESHES, st.data())
 def test_every_mesh_keeps_what_holds_for_pictures(sizes, data):

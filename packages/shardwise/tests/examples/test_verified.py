@@ -32,6 +32,7 @@ def test_dropout_is_compared_between_ranks_only(tmp_path):
     assert verdict.compared >= 50
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("bug", UNSEEN, ids=lambda bug: bug.id)
 def test_a_bug_that_no_types_see_is_seen_in_the_numbers(bug, tmp_path):

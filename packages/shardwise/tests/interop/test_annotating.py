@@ -346,6 +346,7 @@ def types(draw):
     return of({**local, **{axis: V for axis in entries if axis}}, PartitionSpec(*entries))
 
 
+@pytest.mark.slow
 @given(types(), types(), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_refining_is_idempotent_and_keeps_what_was_known(current, asserted, gradient_free):

@@ -118,6 +118,7 @@ print(session.erased, x.__dict__, shardwise.has_local_type(x), dict(shardwise.ge
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_program_is_erased_by_the_environment(tmp_path):
     program = tmp_path / "program.py"

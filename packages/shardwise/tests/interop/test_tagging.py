@@ -99,6 +99,7 @@ def test_an_unknown_axis_is_left_out_of_a_file():
     assert type_of(through_a_file(x)) is of({TP: R})
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_checkpoint_loads_without_shardwise(tmp_path):
     x = torch.ones(2, 3)

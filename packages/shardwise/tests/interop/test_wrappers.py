@@ -27,6 +27,7 @@ def test_a_name_is_that_of_what_is_wrapped(name, plain):
     assert plain_name(name) == plain
 
 
+@pytest.mark.slow
 def test_a_wrapper_is_called_as_what_it_wraps():
     inner = torch.nn.Linear(2, 2)
     wrapper = torch.compile(checkpoint_wrapper(inner))

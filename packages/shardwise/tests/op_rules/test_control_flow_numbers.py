@@ -89,6 +89,7 @@ def plainly(program):
     return run
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_local_claim_is_refuted(name):
     names, program = PROGRAMS[name]

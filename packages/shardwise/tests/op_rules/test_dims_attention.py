@@ -78,6 +78,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_keeps_batch_and_queries(name: str) -> None:

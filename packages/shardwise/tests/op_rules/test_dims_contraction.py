@@ -107,6 +107,7 @@ def test_a_product_is_placed_as_the_numbers_say(name: str) -> None:
     assert_agreement(fn, randn(*shapes))
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_an_equation_is_placed_as_the_numbers_say(equation: str) -> None:

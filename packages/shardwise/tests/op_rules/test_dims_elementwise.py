@@ -111,6 +111,7 @@ def test_element_by_element(name: str, fn: Callable[..., Any], tensors: tuple[to
     assert shown(differences(fn, *tensors)) == []
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "fn"), _named(_BINARY), ids=_BINARY.split())
 def test_two_operands_are_broadcast(name: str, fn: Callable[..., Any]) -> None:

@@ -51,6 +51,7 @@ READS: dict[str, Call] = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", READS)
 def test_reading_is_placed_as_the_numbers_say(name: str) -> None:

@@ -82,6 +82,7 @@ MOVES = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", MOVES, ids=str)
 def test_a_join_admits_what_the_numbers_admit(case: Move) -> None:

@@ -155,6 +155,7 @@ def test_a_matrix_is_taken_as_a_whole_and_the_batch_is_kept(name: str) -> None:
     assert_agreement(FACTORISATIONS[name], [square(4)])
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_columns_of_a_right_hand_side_are_free(name: str) -> None:

@@ -49,6 +49,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_is_placed_as_the_numbers_say(name: str) -> None:

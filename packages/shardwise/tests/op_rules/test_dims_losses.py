@@ -131,6 +131,7 @@ def test_a_loss_that_no_shard_can_do_is_refused(fn: Any, tensors: Any, placement
     assert str(ask(fn, tensors, placements)).startswith(words)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("placements", "wanted"),
     [((S(0), S(0), S(0)), (P,)), ((S(0), S(0), R), "SW113"), ((R, R, S(0)), "SW113"), ((R, R, R), (R,))],

@@ -114,6 +114,7 @@ TWO: list[tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(("name", "fn", "tensors"), TWO, ids=[name for name, _, _ in TWO])
 def test_two_operands(name: str, fn: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> None:
     assert shown(differences(fn, *tensors)) == []

@@ -118,6 +118,7 @@ def einsum_ways(equation, *placements):
     return einsum, placings, einsum_repairs(einsum.operands, einsum.result, placings)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_every_illegal_einsum_has_a_way_out_and_every_way_is_legal(equation):
     terms = equation.partition("->")[0].split(",")

@@ -114,6 +114,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_run_is_json_as_its_schema_says(name):
     document = json.loads(to_json(RUNS[name]))
@@ -244,6 +245,7 @@ def test_what_mesh_prints_is_as_its_schema_says(options):
     validate(printed("mesh", "dp=2,tp=4", *options), "mesh-1")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_verify_and_infer_print_is_as_their_schemas_say(project):
     project.write(

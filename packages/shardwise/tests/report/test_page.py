@@ -56,6 +56,7 @@ def test_each_thing_that_is_not_judged_is_a_sentence():
     assert f"Not judged: {losses[0]}. Not judged: {losses[1]}. " in shown
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_no_text_of_a_program_becomes_markup(attack):
     page = report_page(

@@ -131,6 +131,7 @@ def test_fixes_are_not_offered_for_text_that_has_changed_since(editor):
     assert client.ask("textDocument/codeAction", textDocument=document, range=line, context={"diagnostics": []}) == []
 
 
+@pytest.mark.slow
 def test_the_project_says_which_script_and_how(editor, tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.shardwise]\nscript = ['train.py']\nignore = ['SW112']\n")
     client = editor()
@@ -179,6 +180,7 @@ def test_without_a_script_the_command_runs_a_file(editor):
     assert client.until("shardwise/finished")["verdict"] == "findings"
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -193,6 +195,7 @@ def test_what_cannot_be_run_is_said(editor, options, said):
     assert said in editor(**options).until("window/showMessage")["message"]
 
 
+@pytest.mark.slow
 def test_of_a_text_that_is_no_file_of_the_run_nothing_is_said(editor):
     client = editor(script="train.py")
     client.until("shardwise/finished")

@@ -352,6 +352,7 @@ def test_it(spmd_world):
     spmd_project.run_source(source).assert_outcomes(passed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_a_mesh_computes_is_compared_with_one_device_inside_and_outside_of_a_checked_test(spmd_project):
     source = """

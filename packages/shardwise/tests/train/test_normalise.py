@@ -64,6 +64,7 @@ def losses_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.movedim(-1, 1), targets, ignore_index=IGNORED, reduction="none")
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("ignored", ["none", "some", "all of one rank", "all"])
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_loss_and_gradient_are_those_of_one_device(ignored: str, micro_batches: int) -> None:

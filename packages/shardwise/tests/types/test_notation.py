@@ -65,11 +65,13 @@ def typed_shapes(draw):
     return TypedShape(draw(st.sampled_from(list(_ABBREVIATIONS))), shape, type)
 
 
+@pytest.mark.slow
 @given(typed_shapes())
 def test_every_typed_shape_survives_the_round_trip(typed):
     assert parse(str(typed), NAMES) == typed
 
 
+@pytest.mark.slow
 @given(typed_shapes(), typed_shapes())
 def test_different_typed_shapes_are_written_differently(one, other):
     assert (str(one) == str(other)) == (one == other)

@@ -30,6 +30,7 @@ def tensor_types(draw):
     return TensorType.of(placements, spec, draw(st.sampled_from(list(Ground))), uneven)
 
 
+@pytest.mark.slow
 @given(tensor_types(), st.randoms(use_true_random=False))
 def test_equal_types_are_one_object_in_whatever_order_they_are_given(type, random):
     items = list(zip(type.axes, type.placements, strict=True))

@@ -74,6 +74,7 @@ def test_what_drifts_apart_is_asked_about(tmp_path: Path, update: str) -> None:
     assert question.startswith("1 buffer (Router.kept) began with the same values on all ranks")
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.processes
 @pytest.mark.parametrize("update", RIGHT.values(), ids=RIGHT.keys())
 def test_what_ranks_have_together_is_no_question(tmp_path: Path, update: str) -> None:

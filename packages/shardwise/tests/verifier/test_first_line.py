@@ -90,6 +90,7 @@ HELPS = {
 }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize("case", CASES)

@@ -172,6 +172,7 @@ def test_layers_of_stages_and_experts_of_ranks_that_count_anew_get_the_numbers_o
     assert all(torch.equal(found.values[name], value) for name, value in drawn.items())
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_shards_that_every_rank_draws_for_itself_are_compared():
     verdict = verify(tensor_parallel, {"dp": 2, "tp": 2}, strict=False, narrow=False)
@@ -192,6 +193,7 @@ def test_shards_that_are_seeded_alike_leave_the_runs_apart():
     assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_disagrees_is_a_question_where_shards_may_lie_otherwise():
     program = Function(lambda mesh: tensor_parallel(mesh, factor=2.0))
@@ -200,6 +202,7 @@ def test_what_disagrees_is_a_question_where_shards_may_lie_otherwise():
     assert "where one rank starts from the ranks' weights" in str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.processes
 @pytest.mark.parametrize(("feed", "code"), [(False, ExitCode.INCONCLUSIVE), (None, ExitCode.CLEAN)])

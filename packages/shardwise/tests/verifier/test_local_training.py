@@ -103,6 +103,7 @@ def averaged_after_every_step(mesh: Any, *, sent: str = "mean") -> None:
                 parameter /= 1 if sent == "sum" else dist.get_world_size()
 
 
+@pytest.mark.slow
 def test_where_every_step_comes_to_that_of_one_rank_gradients_may_be_each_ranks_own():
     verdict = verify(averaged_after_every_step, {"dp": 2}, strict=False)
     assert verdict.numbers.disagreements == (), str(verdict)
@@ -176,6 +177,7 @@ def workers(mesh: Any, *, counted: int = WORKERS) -> None:
         outer.step()
 
 
+@pytest.mark.slow
 def test_copies_of_a_model_that_ranks_share_out_are_no_replicas():
     verdict = verify(workers, {"dp": 2}, strict=False)
     assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)

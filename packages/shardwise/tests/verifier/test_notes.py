@@ -302,6 +302,7 @@ def test_gradients_that_only_their_owner_needs_are_judged_by_the_parameters(tmp_
     assert "4 gradients that no optimizer of torch has taken ended otherwise than on one rank" in str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_where_the_owner_steps_too_far_the_parameters_tell(tmp_path):
     verdict = verdict_on(tmp_path, OWNER.replace("{divisor}", "1"))

@@ -157,6 +157,7 @@ for step in range(2):
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_what_backward_computes_once_more_draws_as_forward_did(tmp_path, reentrant):
     """Each rank drops elements of its own rows, and the one rank those of all, in backward too."""

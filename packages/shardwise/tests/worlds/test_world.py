@@ -141,6 +141,7 @@ def _holds_the_lock() -> None:
     dist.barrier()
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_answer_is_still_told_from_those_that_wait_for_it():
     with pytest.raises(RankTimeout, match="ranks 0, 1 of 2 did not finish in 2 s") as caught:
         ProcessWorld(2, timeout_s=2).run(_holds_the_lock)

@@ -52,6 +52,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "right", "wrong", "code"), CHANGES.values(), ids=CHANGES)
 def test_a_change_is_found(name: str, right: str, wrong: str, code: str, tmp_path: Path) -> None:

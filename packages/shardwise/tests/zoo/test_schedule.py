@@ -101,6 +101,7 @@ def test_a_task_starts_as_soon_as_its_rank_is_free_and_what_it_needs_is_done(ord
             assert timed.start == max(before.end if before else 0, done[needed] if needed else 0)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("ranks", [64, 1000])
 @pytest.mark.parametrize("order", [pipeline.order, pipeline_interleaved.order, pipeline_zero_bubble.order])
 def test_of_a_schedule_on_many_ranks_a_part_is_drawn_and_the_rest_said(order: Order, ranks: int) -> None:

@@ -119,6 +119,7 @@ def test_a_table_is_what_python_computes(engine, rows, query):
     assert first == sorted(first, reverse=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(filters(), max_size=3), st.sampled_from([37, 200, 1_000]))
 def test_pages_of_samples_hold_each_row_once_in_order(engine, rows, conditions, limit):

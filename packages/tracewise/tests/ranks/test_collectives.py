@@ -28,6 +28,7 @@ def test_a_planted_fault_is_named(world, length, fault):
         assert f"rank {case.rank}" in found.text.lower()
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(("fault", "length"), [("skip", 200), ("late", 2000)])
 def test_a_planted_fault_is_named_among_thousands_of_ranks(fault, length):
     case = planted(4096, length, fault, 1)
