@@ -43,7 +43,6 @@ UNCHANGED = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.processes
 def test_programs_without_a_bug_are_right_and_accepted(rows):
     unchanged = {name: row.problems for name, row in rows.items() if name in UNCHANGED}
