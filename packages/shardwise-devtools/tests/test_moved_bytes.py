@@ -24,6 +24,7 @@ def test_the_page_has_the_counts_of_today(at):
     assert rows()[at] == [found.pairs, found.less, found.equal, found.more]
 
 
+@pytest.mark.slow
 def test_no_pair_of_types_over_three_axes_sends_more_than_dtensor():
     found = count(*CASES[-1], step=7)
     assert found.more == 0

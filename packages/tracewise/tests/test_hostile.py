@@ -31,6 +31,7 @@ def test_an_attacking_log_stays_text(tmp_path, name, with_names):
     assert all(set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-") for path in tree(out))
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("attack", range(len(ATTACKS)))
 def test_each_attack_at_each_place(tmp_path, attack):
     out, _ = report_of(attacked(golden("basic-fail"), with_names=True, attack=attack), tmp_path)

@@ -140,6 +140,7 @@ def test_sums_level_by_level_are_clean(name: str) -> None:
         assert [(type.placements, type.axes[0].size()) for type in types] == [((R,), RANKS)] * 2
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_sum_over_a_part_that_is_not_owed_or_not_enough_is_found(name: str) -> None:
     way, code = WRONG[name]

@@ -147,6 +147,7 @@ def test_parameters_that_no_module_has_get_types_where_the_program_names_them(tm
     assert [one["code"] for one in found["findings"]] == ["SW113"]
 
 
+@pytest.mark.slow
 def test_other_peoples_files_are_left_alone_and_open_choices_are_named(tmp_path):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()

@@ -49,6 +49,7 @@ def test_that_data_are_each_ranks_own_is_assumed_and_said_where_there_are_no_val
     assert "  shardwise check train.py --mesh dp=2 --ranks all compares the data of all ranks\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_assumed_once_is_not_said_the_next_time(project):
     """As where a model is asked without gradients before it is trained."""
     plain = ALONE.replace("sampler=DistributedSampler(data)", "shuffle=True")
@@ -246,6 +247,7 @@ def test_what_is_cut_by_another_number_is_not(project, cut):
     ]
 
 
+@pytest.mark.slow
 def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project):
     done = project.check_source(OWN, "--world-size", "4", typed=False)
     assert "each rank has data of its own: argument 0 of DistributedDataParallel is equal on ranks 0 and 1\n" in (
@@ -254,6 +256,7 @@ def test_data_that_are_equal_on_the_rank_that_is_asked_leave_no_verdict(project)
     assert done.exit_code == 3
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_to_its_end_says_nothing_of_the_data(project):
     report = reported(project, OWN + "assert rank == 0\n", "--world-size", "2")
     assert report["verdict"] == "inconclusive"

@@ -397,6 +397,7 @@ def test_a_program_that_fails_alike_everywhere_is_no_finding(ranks):
     assert (found, report["exit_code"], report["stopped"]["text"]) == ([], 2, "ValueError: no data")
 
 
+@pytest.mark.slow
 def test_ctrl_c_reports_what_was_found_and_leaves_no_process(project):
     project.write(START + "torch.relu(spmd.assert_type(torch.ones(2), {'dp': P, 'tp': R}))\n"
                           "import time\nprint('ready', flush=True)\ntime.sleep(100)\n")  # fmt: skip

@@ -306,6 +306,7 @@ def test_every_operator_has_its_further_sections_and_no_number_is_drawn_of_the_p
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_every_rule_with_labels_has_an_example():
     rules = [lookup(rule.op) for rule in all_rules()]
     assert [rule.op for rule in rules if rule.labels is not None and next(examples_of(rule), None) is None] == []

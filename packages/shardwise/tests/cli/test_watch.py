@@ -118,6 +118,7 @@ def test_a_run_that_is_outdated_is_ended(tmp_path, watching):
     assert "clean; " in run.until("watching")
 
 
+@pytest.mark.slow
 def test_a_script_that_does_not_parse_at_first_is_watched_all_the_same(tmp_path, watching):
     (tmp_path / "layers.py").write_text("import")
     (tmp_path / "train.py").write_text(SCRIPT)

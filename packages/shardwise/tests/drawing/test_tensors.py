@@ -25,6 +25,7 @@ from .pictures import boxes_of, hold, tiles_of
 SHAPES = st.lists(st.integers(1, 4), max_size=5)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SHAPES)
 def test_every_element_stands_once_where_indexing_says(shape):

@@ -16,6 +16,7 @@ UNSEEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [(), ("--sequence-parallel",), ("--dtype", "float32")], ids=" ".join)
 def test_the_gpt_computes_on_four_ranks_what_it_computes_on_one(options, tmp_path):

@@ -78,6 +78,7 @@ def test_an_argument_that_a_tool_does_not_have_is_refused(tmp_path):
     assert page["output"].startswith("SW113  term-added-per-rank")
 
 
+@pytest.mark.slow
 def test_an_agent_verifies_numbers(tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch\nfrom shardwise import R, assert_type\n"

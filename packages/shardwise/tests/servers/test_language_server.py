@@ -119,6 +119,7 @@ def test_what_was_found_stays_while_a_run_goes_on_and_an_outdated_run_says_nothi
     assert client.until("shardwise/finished")["verdict"] == "clean"
 
 
+@pytest.mark.slow
 def test_fixes_are_not_offered_for_text_that_has_changed_since(editor):
     client = editor(script="train.py")
     client.until("shardwise/finished")
@@ -138,6 +139,7 @@ def test_the_project_says_which_script_and_how(editor, tmp_path):
     assert client.until("shardwise/finished")["verdict"] == "clean"
 
 
+@pytest.mark.slow
 def test_a_program_that_crashes_is_shown_at_the_line(editor, tmp_path):
     (tmp_path / "layers.py").write_text(LAYERS.replace("return z + 1", "return z / nothing"))
     client = editor(script="train.py")

@@ -56,6 +56,7 @@ def two_steps() -> Iterator[nn.Module]:
         yield model
 
 
+@pytest.mark.slow
 def test_it_is_no_finding_and_the_report_says_what_to_do():
     verdict = verify(local_training, {"worker": 2}, strict=False)
     assert verdict.exit_code is ExitCode.INCONCLUSIVE, str(verdict)
@@ -75,6 +76,7 @@ def test_where_the_data_are_alike_it_parts_the_runs_and_has_a_remedy():
     assert verdict.numbers.parting.remedy == REMEDY
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("averaged", ["none", "weight"])
 def test_a_parameter_that_stays_apart_has_lost_its_average(averaged):

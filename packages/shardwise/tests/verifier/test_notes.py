@@ -167,6 +167,7 @@ def test_sums_that_the_step_issues_are_judged_by_what_they_make_of_parameters(tm
     assert "8 gradients entered the optimizer otherwise than on one rank: its step issues collectives" in str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_sum_that_is_missing_in_the_step_is_a_mistake(tmp_path):
     verdict = verdict_on(tmp_path, summing(but=" and parameter.ndim > 1"))
@@ -174,6 +175,7 @@ def test_a_sum_that_is_missing_in_the_step_is_a_mistake(tmp_path):
     assert "its step issues collectives" not in str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_parts_the_runs_comes_with_what_to_do(tmp_path):
     verdict = verdict_on(

@@ -80,6 +80,7 @@ def test_pieces_of_parameters_are_those_of_the_whole(draw):
     assert verdict.numbers.compared >= 8, "parameters, gradients and losses are as on one rank"
 
 
+@pytest.mark.slow
 def test_ranks_that_are_seeded_otherwise_are_found():
     def program(mesh):
         model = Block()

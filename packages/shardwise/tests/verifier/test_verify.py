@@ -374,6 +374,7 @@ def norms(mesh: Any, *, together: bool) -> None:
         total.item()
 
 
+@pytest.mark.slow
 def test_a_number_is_compared_where_both_runs_read_as_many():
     """One rank reads one norm of everything; the ranks two, of which one is a sum over all of them."""
     verdict = verify(lambda mesh: norms(mesh, together=False), DP, strict=False)
@@ -443,6 +444,7 @@ def test_a_rank_that_raises_is_named_with_its_place():
     assert "ValueError: no such batch" in str(verdict)
 
 
+@pytest.mark.slow
 def test_ranks_that_wait_for_each_other_are_told():
     def hang() -> None:
         if dist.get_rank() == 1:

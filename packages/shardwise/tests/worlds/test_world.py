@@ -98,6 +98,7 @@ def _hangs_on_one() -> None:
         time.sleep(600)
 
 
+@pytest.mark.slow
 def test_a_time_out_names_the_missing_ranks_and_where_they_hang():
     with pytest.raises(RankTimeout, match="rank 1 of 2 did not finish in 3 s") as caught:
         run_processes(_hangs_on_one, 2, timeout_s=3)
@@ -168,6 +169,7 @@ def test_ranks_of_which_none_can_move_are_not_waited_for():
     ]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_all_in_collectives_are_not_waited_for_and_others_are():
     with pytest.raises(RankTimeout, match=r"ranks 0, 1, 2 of 3 stood still for 0.5 s"):
         run_processes(_waits_for_nobody, 3, timeout_s=100, stuck_s=0.5)

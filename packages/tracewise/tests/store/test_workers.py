@@ -23,6 +23,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_worker_ends_with_a_parent_that_is_killed(tmp_path):
     script = tmp_path / "parent.py"
