@@ -9,12 +9,13 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import shardwise
 from shardwise.drawing.layout import PIXELS, TEXT, Box, Label, marks_of
 from shardwise.drawing.mesh import rank_at, row_major
+from shardwise.drawing.nesting import MOST_TILES
 from shardwise.drawing.spread_tensor import Pieces, SpreadTensor
 from shardwise.drawing.subjects import draw
 from shardwise.mesh.axis import MeshAxis
@@ -68,7 +69,9 @@ def test_a_tile_names_the_ranks_that_hold_its_element(case):
     apart = [name for name, kind in rest.items() if kind == "V"]
     partial = [name for name, kind in rest.items() if kind == "P"]
     tiles = [tile for tile in tiles_of(picture.block) if tile.index is not None]
-    assert len(tiles) == math.prod(shape) * math.prod(sizes[name] for name in apart)
+    count = math.prod(shape) * math.prod(sizes[name] for name in apart)
+    assume(count <= MOST_TILES)  # of more, elements between equal ones are one tile
+    assert len(tiles) == count
     for tile in tiles:
         if "…" in tile.lines[0]:
             continue
