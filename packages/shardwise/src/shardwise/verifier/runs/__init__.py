@@ -2,7 +2,7 @@
 
 who runs it                processes, one_rank, warming
 what is listened to        watch, steps, initial_values, plain_parameters, swapped_data, random_draws, read_sums,
-                           clip_factors, scaled_gradients, summed_losses, shared_orders, made_tensors, kept_buffers,
+                           clip_factors, summed_losses, shared_orders, made_tensors, kept_buffers,
                            listeners (all of them)
 what is changed            loading, feeding, given_draws, perturbation, used_data, own_pieces
 what launched ranks repeat second_run

@@ -38,14 +38,13 @@ from ..distance.difference import scale_of
 from ..records.annotation_sites import SiteRecorder, is_told_by_no_one
 from ..records.intervention import Intervention
 from ..records.naming import Names
-from .clip_factors import clip_factor
+from .clip_factors import ClipFactors
 from .feeding import Feeding
 from .kept_buffers import KeptBuffers
 from .made_tensors import is_made, note_made
 from .perturbation import Perturbation
 from .random_draws import RandomDraws, Redrawing, is_random
 from .read_sums import ReadSums
-from .scaled_gradients import ScaledGradients
 from .steps import OptimizerSteps
 from .summed_losses import SummedLosses
 from .used_data import UsedData
@@ -222,8 +221,9 @@ class _Watch(TorchFunctionMode):
         self.alone = alone
         self.draws = draws
         self.sums = ReadSums(lambda x, sums: recorder.add("read", "", x, UNTYPED, user_location(), keep=sums))
-        self.scaled = ScaledGradients(
-            lambda step, factor, at: recorder.add("clip", f" in step {step}", torch.tensor(factor), UNTYPED, at)
+        self.clips = ClipFactors(
+            lambda: (start.tensor for start in steps.starts),
+            lambda name, factor, at: recorder.add("clip", name, factor, UNTYPED, at),
         )
         self.summed = SummedLosses()
         self.twice = False
@@ -251,15 +251,13 @@ class _Watch(TorchFunctionMode):
             args = self.used.operands(func, args)
         self.sums.before(func, args)
         self.summed.before(func, args, kwargs)
-        self.scaled.before(func, args, (start.tensor for start in self.steps.starts), self.steps.counts.total() + 1)
+        self.clips.before(func, args, self.steps.counts.total() + 1)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         self._note_computed((*args, *kwargs.values()), result)
         if self.used is not None:
             result = self.used.result(func, result)
         self.sums.after(func, args, kwargs, result)
-        factor = clip_factor(func, args, kwargs, result, (start.tensor for start in self.steps.starts))
-        if factor is not None:
-            self.recorder.add("clip", "", factor, UNTYPED, user_location())
+        self.clips.after(func, args, kwargs, result)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
                 if result.requires_grad or result.dtype in FLOAT8:
