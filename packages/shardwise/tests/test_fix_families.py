@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from shardwise.cli.runs.fix_search import Texts, Verified, edits_of, search
-from shardwise.cli.runs.run import CheckOptions, check_program
-from shardwise.configuration.policy import Policy
-from shardwise.diagnostics.fix import Insert
-from shardwise.diagnostics.result import ExitCode, RunResult
-from shardwise.host.overlay import overlay_of
-from shardwise.host.program import Program
+from shardwise.cli.runs.fix_search import edits_of, search
+from shardwise.diagnostics.result import ExitCode
 
-START = """\
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from .fix_trials import START, STEP, SUM, Judge
 
-import shardwise as spmd
-from shardwise import I, P, R, S, V
-
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-dp, tp = mesh.get_group("dp"), mesh.get_group("tp")
-with spmd.set_current_mesh(mesh):
-    model = nn.Linear(4, 4)
-    spmd.assert_type(list(model.parameters()), {"dp": R, "tp": I})
-    x = spmd.assert_type(torch.randn(4, 4), {"dp": S(0), "tp": I})
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def backward():
-        spmd.reinterpret(model(x).square().sum(), "dp", src=V, dst=P).backward()
-
-"""
-SUM = "    for p in model.parameters():\n        dist.all_reduce(p.grad, group=dp)\n"
-STEP = "    optimizer.step()\n"
 CASES = {
     "every rank draws the same numbers for its piece of a weight": (
         "    from shardwise.train import rng\n    same = rng(1, synchronised=('dp', 'tp')).generator()\n"
@@ -268,21 +239,6 @@ CASES = {
 }
 
 
-class Judge:
-    """Checks in this process; the numbers are not asked for here."""
-
-    def __init__(self, path: Path, *, local: bool = True) -> None:
-        self.path, self.local = path, local
-
-    def check(self, texts: Texts) -> RunResult:
-        with overlay_of(texts) as variables, patch.dict(os.environ, variables):
-            options = CheckOptions(world_size=4, local=self.local, plain_progress=False)
-            return check_program(Program(path=str(self.path)), options)
-
-    def verify(self, texts: Texts) -> Verified:
-        return Verified(ExitCode.CLEAN)
-
-
 @pytest.mark.slow_but_one_in(4)
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES)
@@ -367,138 +323,6 @@ def test_a_seed_that_differs_along_another_axis_leaves_the_draws_of_this_one_ali
     assert [fix.help for fix in finding.fixes] == [
         'with synchronised_rng("tp"): if the generators are seeded alike there'
     ]
-
-
-SPLIT = (
-    "    w = nn.Parameter(torch.randn(4))\n    v = nn.Parameter(torch.randn(2, 4))\n"
-    "    spmd.assert_type(w, {'dp': I, 'tp': I})\n    spmd.assert_type(v, {'dp': I, 'tp': S(0)})\n"
-    "    held = [w, v]\n    h = spmd.convert(w, 'tp', src=I, dst=R)\n"
-    "    spmd.all_reduce((v * h).square().sum(), 'tp', src=V, dst=I).backward()\n"
-)
-CLIP = "    for p in held:\n        p.grad.mul_((1.0 / norm).clamp(max=1.0))\n"
-SQUARES = "    total = 0.0\n    for p in held:\n        total += p.grad.{}\n"
-
-
-@pytest.mark.slow_but_one_in(4)
-@pytest.mark.parametrize(
-    "norm",
-    [
-        "    norm = torch.stack([p.grad.norm() for p in held]).norm()\n",
-        "    norm = torch.linalg.vector_norm(torch.stack([p.grad.norm(2) for p in held]))\n",
-        "    norm = torch.norm(torch.stack([torch.norm(p.grad, 2) for p in held]), 2.0)\n",
-        "    norm = torch.sqrt(sum(p.grad.square().sum() for p in held))\n",
-        SQUARES.format("norm() ** 2") + "    norm = total ** 0.5\n",
-        SQUARES.format("square().sum()") + "    norm = total.sqrt()\n",
-    ],
-)
-def test_a_norm_by_hand_of_what_is_split_is_that_of_ours(norm: str, tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(START + SPLIT + norm + CLIP)
-    judge = Judge(path)
-    (finding,) = judge.check({}).errors
-    assert finding.code == "SW609"
-    (fix,) = finding.fixes
-    assert fix.choice
-    (edit,) = edits_of([fix]) or ()
-    assert "    norm = spmd.train.grad_norm(held)\n" in edit.after
-    assert judge.check({str(path): edit.after}).exit_code == ExitCode.CLEAN
-
-
-@pytest.mark.parametrize(
-    "norm",
-    [
-        "    norm = torch.stack([p.grad.norm(1) for p in held]).norm(1)\n",
-        "    norm = torch.stack([p.grad.abs().max() for p in held]).max()\n",
-        "    norm = torch.stack([(p.grad * q.detach()).norm() for p in held for q in held]).norm()\n",
-        SQUARES.format("norm() ** 3") + "    norm = total ** (1 / 3)\n",
-        SQUARES.format("norm() ** 2") + "    total += w.grad.norm() ** 2\n    norm = total ** 0.5\n",
-    ],
-)
-def test_what_is_not_seen_to_be_the_norm_of_some_gradients_stays(norm: str, tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(START + SPLIT + norm + CLIP)
-    (finding,) = Judge(path).check({}).errors
-    assert (finding.code, finding.fixes) == ("SW609", ())
-
-
-def test_gradients_that_are_each_ranks_own_mean_are_summed_and_divided(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(
-        START + "    spmd.assert_type(x, {'dp': S(0), 'tp': I})\n    model(x).square().mean().backward()\n"
-        "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" + STEP
-    )
-    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW112")
-    group = 'group=mesh.get_group("dp")'
-    assert finding.help == (f"dist.all_reduce(p.grad, {group}) and p.grad /= dist.get_world_size({group}) before norm",)
-    (fix,) = finding.fixes
-    (edit,) = fix.edits
-    assert isinstance(edit, Insert)
-    assert edit.lines[-1].strip() == f"parameter.grad /= dist.get_world_size({group})"
-
-
-CLIPPED = "    {}\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" + STEP
-
-
-def test_a_sum_that_a_norm_and_a_step_miss_is_made_once_and_before_both(tmp_path: Path) -> None:
-    """One after the other would sum twice; leaving out one of the two is clean and wrong."""
-    path = tmp_path / "program.py"
-    path.write_text(START + CLIPPED.format("backward()"))
-    (finding,) = Policy().applied(Judge(path).check({})).errors
-    assert [place.code for place in finding.places] == ["SW112", "SW608"]
-    assert {edit.location.line for fix in finding.fixes for edit in fix.edits} == {len(START.splitlines()) + 2}
-
-
-def test_gradients_of_unknown_scale_leave_the_choice_of_the_sum_and_the_mean(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(START + CLIPPED.format("backward()"))
-    for code in ("SW112", "SW608"):
-        finding = next(one for one in Judge(path).check({}).errors if one.code == code)
-        total, mean = finding.fixes
-        assert total.choice
-        assert mean.choice
-        assert mean.help.endswith("if the loss is the mean of each rank's own samples")
-
-
-@pytest.mark.parametrize(
-    ("loss", "helps"),
-    [
-        ("mean()", ["op=dist.ReduceOp.AVG in line {sum}", "(loss / {ranks}).backward() in line {}"]),
-        ("sum() / mesh['dp'].size()", ["(model(x).square().sum()) in place of {loss} in line {loss_line}"]),
-    ],
-    ids=["too large", "too small"],
-)
-def test_each_help_about_the_scale_of_gradients_is_one_edit(loss: str, helps: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    made = f"model(x).square().{loss}"
-    path.write_text(START + f"    loss = {made}\n    loss.backward()\n{SUM}{STEP}")
-    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW616")
-    first = len(START.splitlines()) + 1
-    ranks = 'dist.get_world_size(group=mesh.get_group("dp"))'
-    wanted = [help.format(first + 1, ranks=ranks, sum=first + 3, loss=made, loss_line=first) for help in helps]
-    assert list(finding.help) == wanted
-    assert [len(fix.edits) for fix in finding.fixes] == [1] * len(wanted)
-
-
-LOGGED = """\
-    shown = loss.detach().clone()
-    dist.all_reduce(shown)
-    print(shown.item() / mesh['dp'].size())
-"""
-
-
-@pytest.mark.parametrize("summed", ["AVG", "SUM"])
-def test_a_division_of_what_is_logged_is_no_help_for_a_gradient(summed: str, tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    divided = "" if summed == "AVG" else "        p.grad /= mesh['dp'].size()\n"
-    made = SUM.replace("group=dp", f"op=dist.ReduceOp.{summed}, group=dp") + divided
-    path.write_text(f"{START}    loss = model(x).square().sum()\n    loss.backward()\n{made}{LOGGED}{STEP}")
-    finding = next(one for one in Judge(path, local=False).check({}).errors if one.code == "SW616")
-    line = len(START.splitlines()) + 4
-    wanted = (
-        f"op=dist.ReduceOp.SUM in line {line}" if summed == "AVG" else f"p.grad /= mesh['dp'].size() in line {line + 1}"
-    )
-    assert finding.help[0].endswith(wanted)
-    assert all("shown" not in one for one in finding.help), finding.help
 
 
 @pytest.mark.parametrize(
