@@ -18,7 +18,6 @@ from shardwise.interop.calls.op_names import op_name
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.oracle.simulated_ranks.collectives import NotSimulated, call_of
-from shardwise.oracle.simulated_ranks.replay import collective_named
 
 _READS = (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__float__, torch.Tensor.__format__)
 
@@ -41,12 +40,16 @@ class ReadSums:
                     self._heard(x, self._is_global(x))
 
     def after(
-        self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], result: object
+        self,
+        func: Callable[..., object],
+        collective: tuple[str, bool] | None,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        result: object,
     ) -> None:
-        """``func`` has been called."""
-        found = collective_named(func)
-        if found is not None:
-            self._collective(*found, args, kwargs, result)
+        """``func`` has been called; ``collective`` is its name and whether it is a functional one, if it is one."""
+        if collective is not None:
+            self._collective(*collective, args, kwargs, result)
         elif self._global and op_name(func).prop is None:
             given = tensors_in([*args, *kwargs.values()])
             if any(map(self._is_global, given)):

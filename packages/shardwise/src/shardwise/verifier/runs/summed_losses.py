@@ -7,7 +7,7 @@ loss.backward()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -17,7 +17,6 @@ from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, set_tag
 from shardwise.interop.torch_compat import no_torch_function
-from shardwise.oracle.simulated_ranks.replay import collective_named
 
 _KEPT = 64
 """So many single numbers are remembered; a program logs a few before it starts backward."""
@@ -30,10 +29,8 @@ class SummedLosses:
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """By the address: what was written, which keeps its memory from others, and a copy."""
 
-    def before(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        """``func`` is about to be called: is it a collective that is given single numbers?"""
-        if collective_named(func) is None:
-            return
+    def before_collective(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """A collective is about to be called: is it given single numbers?"""
         with no_torch_function(), torch.no_grad():
             for x in tensors_in([*args, *kwargs.values()]):
                 if x.numel() == 1 and x.is_floating_point() and not is_dtensor(x) and has_values(x):

@@ -245,18 +245,20 @@ class _Watch(TorchFunctionMode):
             self.steps.before_call(func, args)
         if self.steps.starts.awaited:
             self.steps.starts.used((*args, *kwargs.values()))
-        if self.steps.inside and collective_named(func) is not None:
+        collective = collective_named(func)
+        if self.steps.inside and collective is not None:
             self.recorder.talking_steps = True
         if self.used is not None:
             args = self.used.operands(func, args)
         self.sums.before(func, args)
-        self.summed.before(func, args, kwargs)
+        if collective is not None:
+            self.summed.before_collective(args, kwargs)
         self.clips.before(func, args, self.steps.counts.total() + 1)
         result = self.draws.draw(func, args, kwargs) if is_random(func) else func(*args, **kwargs)
         self._note_computed((*args, *kwargs.values()), result)
         if self.used is not None:
             result = self.used.result(func, result)
-        self.sums.after(func, args, kwargs, result)
+        self.sums.after(func, collective, args, kwargs, result)
         self.clips.after(func, args, kwargs, result)
         if isinstance(result, torch.Tensor):
             with no_torch_function():
