@@ -79,6 +79,23 @@ def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, dat
     assert any(said in one for one in told) if said else not told, told
 
 
+SHARDED = """
+from torch.distributed.fsdp import fully_shard
+other = nn.Linear(6, 3)
+fully_shard(other).set_gradient_divide_factor(1.0)
+F.cross_entropy({}(x), y, reduction="sum").mul(1 / 8).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "judged"), [("other", "model", True), ("model", "other", True), ("other", "other", False)]
+)
+def test_how_one_model_s_gradients_are_divided_says_nothing_of_another_s(project, first, then, judged):
+    loss = f'loss = F.cross_entropy({then}(x), y, reduction="sum") / 8'
+    report = reported(project, PROGRAM + LISTED + SHARDED.format(first) + loss + STEP)
+    assert bool(report["coverage"]["own_reductions"]) is judged, report["coverage"]
+
+
 PLAIN = "ranks = int(f'{world}'); "
 """A number of which no type is left."""
 

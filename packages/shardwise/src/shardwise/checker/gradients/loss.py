@@ -140,8 +140,8 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     """
     type = derived_type(loss)
     unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
-    said = own_reduction(loss, session.untyped.shared) if unscaled and not divides_in_its_own_way() else None
-    if said is not None:
+    said = own_reduction(loss, session.untyped.shared) if unscaled else None
+    if said is not None and not divides_in_its_own_way(set(map(id, leaves_of([loss])))):
         place = in_brackets(user_location())
         session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None
 

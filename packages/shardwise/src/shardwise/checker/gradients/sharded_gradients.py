@@ -121,9 +121,13 @@ def divided_by(parameters: Iterable[object], factor: float) -> None:
             setattr(fsdp_param, DIVIDES, factor)
 
 
-def divides_in_its_own_way() -> bool:
-    """Has the program told FSDP how to divide gradients, so that their sum need not be an average over the ranks?"""
-    return any(getattr(fsdp_param, DIVIDES, None) is not None for fsdp_param in list(_known))
+def divides_in_its_own_way(reached: Container[int]) -> bool:
+    """Has the program told FSDP how to divide gradients of what was gathered as one of the leaves ``reached`` (by id)?
+
+    Then their sum need not be an average over the ranks.
+    """
+    told = [fsdp_param for fsdp_param in list(_known) if getattr(fsdp_param, DIVIDES, None) is not None]
+    return any(id(gathered_parameter(fsdp_param)) in reached for fsdp_param in told)
 
 
 def _scattered(
