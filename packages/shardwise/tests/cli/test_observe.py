@@ -101,6 +101,23 @@ def test_a_loss_on_another_scale_is_found_though_local_types_know_none_of_a_mean
     assert (report["exit_code"], report["coverage"]["refused_globally"]) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("leaves", "said"),
+    [
+        ("import os; os.mkdir('results')", "FileExistsError: "),
+        ("import os; os.path.exists('results') and os._exit(3); os.mkdir('results')", "SystemExit(3)"),
+        ("import os; os.path.exists('results') and os.abort(); os.mkdir('results')", "it broke"),
+    ],
+    ids=["raises", "exits", "aborts"],
+)
+def test_a_program_that_cannot_be_run_again_is_not_clean_for_what_the_second_run_would_say(project, leaves, said):
+    report = reported(project, DDP + f"{leaves}\n")
+    (refused,) = report["coverage"]["refused_globally"]
+    assert (report["verdict"], report["findings"]) == ("inconclusive", [])
+    assert refused.startswith("the program does not come to its end when it is run once more (")
+    assert said in refused
+
+
 def test_statistics_of_a_ranks_own_batch_are_not_judged(project):
     """One device has others; yet many train so on purpose."""
     source = DDP.replace("nn.Linear(6, 1)\n", "nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 1))\n")

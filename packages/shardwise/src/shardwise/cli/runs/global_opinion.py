@@ -31,6 +31,7 @@ READS, BRANCHES = "SW115", "SW116"
 OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
 COUNTS = ("i", "u", "b8")
 """How types of whole numbers and truth values begin."""
+_NO_END = "the program does not come to its end when it is run once more ({})"
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
 SAID_OF_NUMBERS = (
     "found with global types (--global), which know which dims of the batches are sharded, and with the scale of the "
@@ -54,13 +55,13 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
 
 
 def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
-    """``result``, and what a run with global types adds to it; as it is if there can be no such run."""
+    """``result``, and what a run with global types adds to it, or that there was none to its end."""
     globally = replace(options, local=False)
     second = further_run(other, check_program, program, globally, "with global types")
-    if second is None or second.stopped is not None:
-        return result
+    if second is None:
+        return replace(result, coverage=replace(result.coverage, refused_globally=(_NO_END.format("it broke"),)))
     fact = SAID
-    if not second.errors and any(is_of_gradients(one.what) for one in second.lost):
+    if second.stopped is None and not second.errors and any(is_of_gradients(one.what) for one in second.lost):
         third = _with_numbers(program, globally, result.coverage.own_data, other)
         second, fact = (second, SAID) if third is None else (third, SAID_OF_NUMBERS)
     of_scale = [
@@ -69,7 +70,9 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     said = {one.location for one in result.findings if one.code == BRANCHES}
     errors = [one for one in second.errors if one.code != READS or one.location not in said]
     root = absolute_root(None)
-    refused = [] if of_scale else [*(_sentence(one, root) for one in errors), *_resting_on_numbers(second, root)]
+    stopped = [] if second.stopped is None else [_NO_END.format(second.stopped.text)]
+    of_errors = [_sentence(one, root) for one in errors]
+    refused = [] if of_scale else [*of_errors, *_resting_on_numbers(second, root), *stopped]
     coverage = replace(
         result.coverage,
         refused_globally=tuple(dict.fromkeys(refused)),
