@@ -18,7 +18,7 @@ MADE = ("codes", "SW", "coverage.md")
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 
 
-@pytest.mark.slow_but_one_in(4)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.processes
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("page", PAGES)

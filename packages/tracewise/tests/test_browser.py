@@ -16,6 +16,7 @@ from .reports import rank_logs, report_of
 CHROMIUM = Path("/usr/bin/chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright; `make tracewise-browser` gets it")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium; `make tracewise-browser` says how"),
@@ -66,7 +67,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report_of(golden("basic-break"), tmp_path_factory.mktemp("break"))[0]
 
 
-@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", ["basic-fail", "basic-recompile", "export-draft"])
 @pytest.mark.parametrize("with_names", [False, True], ids=["known", "unknown"])
 def test_an_attacking_log_runs_nothing(tmp_path, watched, name, with_names):
@@ -78,7 +78,6 @@ def test_an_attacking_log_runs_nothing(tmp_path, watched, name, with_names):
             assert text.evaluate("window.hurt") is None
 
 
-@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_scrolls_sideways(browser, tmp_path, width, scheme):

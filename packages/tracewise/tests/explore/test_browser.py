@@ -26,6 +26,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine; Debian has it as the package chromium"),
@@ -130,7 +131,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(("view", "changes", "part"), CHANGES, ids=[change[2] for change in CHANGES])
 def test_a_control_is_in_the_address_and_the_address_brings_it_back(page, address, view, changes, part):
     page.goto(f"{address}{TABLE}?v=1&view={view}")
@@ -307,7 +307,6 @@ def test_a_query_is_stopped_by_the_next_one(page, address):
     page.unroute("**view=table**")
 
 
-@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("view", ["samples", "table&g=kind", "series&g=kind", "distribution&g=kind&x=dur_us"])
 def test_a_narrow_page_does_not_scroll_sideways(page, address, view):
     page.set_viewport_size({"width": 400, "height": 800})
