@@ -179,6 +179,15 @@ def test_what_a_program_cuts_by_a_ranks_number_is_its_own(project, own, is_part)
     assert [one["code"] for one in divided["findings"]] == (["SW616"] if is_part else [])
 
 
+@pytest.mark.parametrize(("said", "verdict"), [("S(0)", "clean"), ("V", "clean"), ("S(1)", "findings")])
+def test_what_is_cut_by_a_ranks_number_may_be_said_to_be_a_shard(project, said, verdict):
+    claim = f"import shardwise; shardwise.assert_type(x, {{dist.group.WORLD: shardwise.{said}}})"
+    source = DEALT_OUT.replace("x.OWN, y.OWN", f"x.chunk(world)[rank], y.chunk(world)[rank]; {claim}")
+    report = reported(project, source, "--world-size", "2", "--global")
+    assert report["verdict"] == verdict
+    assert [one["code"] for one in report["findings"]][:1] == (["SW131"] if verdict == "findings" else [])
+
+
 @pytest.mark.parametrize(
     ("cut", "verdict"),
     [

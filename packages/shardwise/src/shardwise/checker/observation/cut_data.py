@@ -16,7 +16,7 @@ from shardwise.diagnostics.source import user_site
 from shardwise.interop.tensors.tagging import Origin, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.types.placement import V
-from shardwise.types.spec import PartitionSpec
+from shardwise.types.spec import PartitionSpec, make_entry
 from shardwise.types.tensor_type import UNTYPED, TensorType
 
 from ..call.arguments import Op
@@ -46,6 +46,6 @@ def _type_cut(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, 
         return
     dims = {axis: dim for axis, dim in own_parts(op, args, kwargs, of_data=True).items() if session.averages(axis)}
     if dims and (session.local or None not in dims.values()):
-        by_dim = [tuple(axis for axis, dim in dims.items() if dim == at) or None for at in range(cut.ndim)]
+        by_dim = [make_entry([axis for axis, dim in dims.items() if dim == at]) for at in range(cut.ndim)]
         spec = None if session.local else PartitionSpec(*by_dim)
         put_type(cut, TensorType.of(dict.fromkeys(dims, V), spec), Origin(user_site(), "cut by the number of the rank"))
