@@ -154,7 +154,10 @@ def test_what_marks_say_is_equal_need_not_be_computed_alike(groups):
         ids = torch.randn(5, 16)
         model(ids, torch.randn(16))
         assert places(ids - 16) == "VI", "on another rank it is another number"
-        assert not told
+        tensor_parallel = dist.get_process_group_ranks(group_of("tensor_model"))
+        assert [one.op for one in told] == ["read by a model of Megatron"] * 2, "of the inputs that is so"
+        assert [list(ranks) for one in told for _, ranks in one.groups] == [tensor_parallel] * 2
+        told.clear()
         said = spmd.assert_type(torch.ones(2), {"dp": spmd.R})
         (declared,) = told
         assert declared.op == "declared by assert_type"

@@ -31,6 +31,11 @@ def told(project):
     return run
 
 
+DTENSOR = """\
+from torch.distributed.tensor import DTensor, Replicate
+def from_local(x):
+    return DTensor.from_local(x, mesh["tp"], [Replicate()], run_check=False)
+"""
 WRONG = {
     "a number by rank": ("SW507", "y = x * (at + 1)\nz = y + 1\n", 1),
     "a number by rank, in place": ("SW507", "y = x.clone()\ny.mul_(at + 1)\nz = y + 1\n", 2),
@@ -69,6 +74,10 @@ WRONG = {
         "torch.manual_seed(at)\nlayer = nn.Linear(4, 4)\nspmd.assert_type(layer.weight, {'dp': I, 'tp': I})\n",
         3,
     ),
+    "data by rank that a DTensor has on all ranks": ("SW508", DTENSOR + "d = from_local(torch.ones(4, 4)[at:] * at)\n", 3),
+    "data by rank, after a collective": (
+        "SW508", DTENSOR + "dist.all_reduce(torch.ones(100_000))\nd = from_local(torch.randn(8).chunk(2)[at])\n", 3,
+    ),
     "a table by rank": ("SW508", "m = spmd.assert_type(torch.arange(4) + at, {'dp': V, 'tp': R})\n", 1),
     "a dim of a typed collective": (
         "SW505",
@@ -104,6 +113,15 @@ RIGHT = {
     "logging on one rank": "def norm(y):\n    return (y * y).sum()\nif rank == 0:\n    norm(x * 3)\nz = norm(x * 2)\n",
     "the same call from two branches": "if at:\n    y = torch.relu(x)\nelse:\n    y = torch.relu(x)\nz = y + 1\n",
     "noise of the shape of a tensor, of one seed": "torch.manual_seed(seed)\ny = torch.randn_like(x)\nz = x + y\n",
+    "data by the other rank that a DTensor has on all ranks": (
+        DTENSOR + "d = from_local(torch.randn(8).chunk(2)[mesh.get_local_rank('dp')])\n"
+    ),
+    "a sum that a DTensor has on all ranks": (
+        DTENSOR + "m = torch.ones(4) * rank\ndist.all_reduce(m, group=tp)\nd = from_local(m * 2)\n"
+    ),
+    "a large sum that a DTensor has on all ranks": (
+        DTENSOR + "m = torch.ones(100_000) * rank\ndist.all_reduce(m, group=tp)\nd = from_local(m * 2)\n"
+    ),
     "seeding by hand": (
         "torch.manual_seed(seed)\nmine = torch.Generator().manual_seed(seed + 2718 + at)\n"
         "shard = spmd.assert_type(torch.randn(4, generator=mine), {'dp': V, 'tp': V})\n"

@@ -33,7 +33,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import PerMeshAxisLocalSpmdType as Placed
 from shardwise.types.placement import Shard
 
-from .expressions import UNKNOWN, EqualValue, TakenTensor
+from .expressions import READ_BY, UNKNOWN, EqualValue, TakenTensor
 
 _DIGEST = "_shardwise_expression"
 _FRAMES = 12
@@ -115,6 +115,17 @@ class ExpressionRecorder(TorchFunctionMode):
         if known:
             at, op = user_location(1), f"declared by {by}"
             self._say(EqualValue(_key(), at, groups, op, value=value, digest=digest, blind=self._blind))
+
+    def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
+        """``x``, which may have no type, is read as equal along ``axes``; of how it came about everything is known."""
+        digest = self._digest(x)
+        groups = tuple(group for axis in axes if (group := self._group(axis)) is not None)
+        if groups and digest not in (UNKNOWN, _UNWRITTEN) and not digest.startswith(_IN_PART) and has_values(x):
+            with no_torch_function():
+                value = _hash(bytes_of(x))
+            by = f"{READ_BY}{by}"
+            told = _hash(f"{by} {value}".encode())
+            self._say(EqualValue(_key(), user_location(1), groups, by, value=value, digest=told, blind=self._blind))
 
     def _made(
         self,
@@ -243,6 +254,9 @@ class _Declarations(Recorder):
     def hear(self, kind: str, name: str, x: object) -> None:
         if kind == "declared" and type(x) in (torch.Tensor, torch.nn.Parameter):
             self._recorder.declared(x, name)  # type: ignore[arg-type]
+
+    def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
+        self._recorder.placed_alike(x, axes, by)
 
     def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
         self._recorder.communicated([x for x in tensors if not _is_wrapped(x)])

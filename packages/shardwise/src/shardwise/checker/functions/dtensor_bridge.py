@@ -17,6 +17,7 @@ from shardwise.diagnostics.finding import Diagnosis
 from shardwise.diagnostics.source import user_site
 from shardwise.interop.autograd.gradient_origin import gradient_origin
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, placement_text, report
+from shardwise.interop.running.recording import placed_alike
 from shardwise.interop.tensors.dtensors import local_part
 from shardwise.interop.tensors.tagging import Origin, Tag, alias, set_tag, tag_of, type_of
 from shardwise.interop.torch_compat import is_strided_shard
@@ -46,6 +47,8 @@ def enter(session: CheckSession, args: Sequence[Any]) -> None:
     """Check the operand of ``DTensor.from_local`` against the placements that it is given."""
     local, mesh, placements = args[:3]
     grads = (args[6] if len(args) > 6 else None) or [None] * len(placements)
+    alike = [axis for axis, placement in zip(_axes(mesh), placements, strict=True) if placement.is_replicate()]
+    placed_alike(local, alike, "from_local")
     type = type_of(local)
     if type.ground is not Ground.ABSENT:
         return

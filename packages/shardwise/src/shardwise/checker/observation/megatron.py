@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.diagnostics.source import user_site
+from shardwise.interop.running.recording import placed_alike
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Origin, Tag, set_tag, tag_of, type_of
 from shardwise.mesh.axis import MeshAxis
@@ -102,6 +103,7 @@ def type_inputs(session: CheckSession, inputs: Iterable[object]) -> None:
         site = user_site()
         for x in data:
             known, tag = type_of(x), tag_of(x)
+            placed_alike(x, [axis for axis in equal if not known.is_varying(axis)], "a model of Megatron")
             if is_data(x):
                 origin = Origin(site, CONSTANT_OF_MEGATRON if is_constant(x) else OF_MEGATRON)
                 put_type(x, TensorType.of(own | equal), origin)

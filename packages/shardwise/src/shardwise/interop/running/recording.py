@@ -197,6 +197,9 @@ class Recorder:
                 if x.is_leaf and x.requires_grad:
                     self.leaves.append((x, location))
 
+    def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
+        """What ``x`` is read as by ``by``, which is of concern where ranks run side by side."""
+
     def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
         """What a library has received into these, in C++: copies are taken where values are used."""
 
@@ -283,6 +286,12 @@ def declared(x: object, by: str) -> None:
     """``x`` has just been given a type on somebody's word: ``by`` is whose."""
     if _recorder is not None:
         _recorder.hear("declared", by, x)
+
+
+def placed_alike(x: torch.Tensor, axes: Sequence[object], by: str) -> None:
+    """``x`` is read as equal along ``axes``, as by placements of a DTensor: ``by`` is the function that reads it so."""
+    if _recorder is not None:
+        _recorder.placed_alike(x, axes, by)
 
 
 def overwritten(tensors: Iterable[torch.Tensor]) -> None:
