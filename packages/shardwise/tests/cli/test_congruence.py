@@ -74,7 +74,9 @@ WRONG = {
         "torch.manual_seed(at)\nlayer = nn.Linear(4, 4)\nspmd.assert_type(layer.weight, {'dp': I, 'tp': I})\n",
         3,
     ),
-    "data by rank that a DTensor has on all ranks": ("SW508", DTENSOR + "d = from_local(torch.ones(4, 4)[at:] * at)\n", 3),
+    "data by rank that a DTensor has on all ranks": (
+        "SW508", DTENSOR + "d = from_local(torch.ones(4, 4)[at:] * at)\n", 3,
+    ),
     "data by rank, after a collective": (
         "SW508", DTENSOR + "dist.all_reduce(torch.ones(100_000))\nd = from_local(torch.randn(8).chunk(2)[at])\n", 3,
     ),

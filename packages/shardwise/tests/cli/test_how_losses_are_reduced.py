@@ -132,6 +132,20 @@ def test_numbers_are_compared_with_those_on_another_number_of_ranks(project, dat
     assert any("of what SGD.step takes" in one["what"] for one in report["lost"]) is lost, report["lost"]
 
 
+ACCUMULATED = """
+x, y = torch.randn(4, 8, 6)[0].chunk(world)[rank], torch.randint(0, 3, (8,)).chunk(world)[rank]
+"""
+
+
+@pytest.mark.parametrize(("loss", "codes"), [("/ 4 / ranks", ["SW616"]), ("/ 4", [])])
+def test_two_numbers_that_are_equal_on_as_many_ranks_are_told_apart_on_other_ranks(project, loss, codes):
+    loss = f"{PLAIN}loss = F.cross_entropy(model(x), y) {loss}"
+    report = reported(project, PROGRAM + ACCUMULATED + loss + STEP)  # on four ranks
+    assert [found["code"] for found in report["findings"]] == codes
+    assert all("2 times too" in found["message"] for found in report["findings"])
+    assert all(found["facts"][-1].endswith("; what is said is so on 2 ranks") for found in report["findings"])
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("loss", "verdict", "said"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.cli.infer import _next_command
+from shardwise.cli.infer import _next_commands
 from shardwise.verifier.annotating.inference import InferredType
 
 
@@ -11,13 +11,15 @@ def inferred(place):
 
 
 @pytest.mark.parametrize(
-    ("module", "words", "place", "command"),
+    ("module", "words", "place", "command", "then"),
     [
-        (None, ("train.py",), "R", "shardwise check train.py --mesh tp=2"),
-        (None, ("train.py",), "S(0)", "shardwise check train.py --mesh tp=2 --global"),
-        (None, ("a b.py", "--steps", "2"), "R", "shardwise check 'a b.py' --mesh tp=2 -- --steps 2"),
-        ("pkg.train", ("x",), "S(1)", "shardwise check -m pkg.train --mesh tp=2 --global -- x"),
+        (None, ("train.py",), "R", "shardwise check train.py --mesh tp=2", None),
+        (None, ("train.py",), "S(0)", "shardwise check train.py --mesh tp=2", "train.py --mesh tp=2 --global"),
+        (None, ("a b.py", "--steps", "2"), "R", "shardwise check 'a b.py' --mesh tp=2 -- --steps 2", None),
+        ("pkg.train", ("x",), "S(1)", "shardwise check -m pkg.train --mesh tp=2 -- x", "--mesh tp=2 --global -- x"),
     ],
 )
-def test_the_next_command_can_be_pasted(module, words, place, command):
-    assert _next_command(module, words, "tp=2", [inferred(place)]) == command
+def test_the_next_command_can_be_pasted(module, words, place, command, then):
+    first, *further = _next_commands(module, words, "tp=2", [inferred(place)])
+    assert first == f"next: {command}"
+    assert [f"{then} also judges" in line for line in further] == ([] if then is None else [True])

@@ -74,7 +74,7 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "typed_inputs": 1,
         "inputs": 1,
         "unjudged_axes": [],
-        "own_data": [{**DATA, "said": True}],
+        "own_data": [{**DATA, "said": True, "apart": [0, 1]}],
         "unjudged_gradients": [],
         "unjudged_losses": [],
         "says_types": False,
@@ -166,6 +166,72 @@ def test_a_program_that_says_its_types_is_judged_by_those_that_it_is_checked_wit
 def test_a_scale_that_nobody_knows_is_listed_where_it_is_lost(project):
     report = reported(project, DDP.replace(".backward()", ".div(4).backward()"))
     assert (report["verdict"], report["lost"][0]["place"]["line"]) == ("clean", 15)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "codes"),
+    [
+        ("DistributedSampler(data)", "DistributedSampler(data, rank=0)", "inconclusive", []),
+        (
+            "optimizer.step()",
+            "optimizer.step(); shown = model.weight.detach() * [2, 1, 1, 1][dist.get_rank()]; shown + 1",
+            "findings",
+            ["SW507"],
+        ),
+        (
+            "optimizer.step()",
+            "optimizer.step(); shown = model.weight.detach() * [2, 1, 1, 1][len(data) % 4]; shown + 1",
+            "clean",
+            [],
+        ),
+    ],
+    ids=["the sampler of the first rank", "a number by the rank", "an equal number"],
+)
+def test_what_looks_right_on_one_rank_is_compared_with_another(project, old, new, verdict, codes):
+    report = reported(project, DDP.replace(old, new))
+    assert (report["verdict"], [one["code"] for one in report["findings"]]) == (verdict, codes)
+    (data,) = report["coverage"]["own_data"]
+    assert (data["alike"], data["apart"]) == (([0, 1], []) if verdict == "inconclusive" else ([], [0, 1]))
+    assert all("found in a second run, on ranks 0 and 1 (--ranks 0,1)" in one["facts"] for one in report["findings"])
+
+
+@pytest.mark.parametrize(("reduction", "codes"), [("mean", []), ("sum", ["SW616"])])
+def test_the_scale_of_a_loss_is_judged_where_all_ranks_are_run_too(project, reduction, codes):
+    report = reported(project, DDP.replace("targets)", f"targets, reduction='{reduction}')"), "--ranks", "all")
+    assert [one["code"] for one in report["findings"]] == codes
+    assert report["verdict"] == ("findings" if codes else "clean")
+
+
+HOOKED = DDP.replace(
+    "for inputs",
+    """\
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook
+pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+ddp.register_comm_hook(STATE, HOOK)
+for inputs""",
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "hook", "verdict"),
+    [
+        ("None", "default_hooks.fp16_compress_hook", "clean"),
+        ("dist.group.WORLD", "default_hooks.allreduce_hook", "clean"),
+        ("pairs[dist.get_rank() // 2]", "default_hooks.fp16_compress_hook", "inconclusive"),
+        ("pairs[1 - dist.get_rank() // 2]", "default_hooks.allreduce_hook", "inconclusive"),
+        (
+            "post_localSGD_hook.PostLocalSGDState(None, pairs[dist.get_rank() // 2], 1)",
+            "post_localSGD_hook.post_localSGD_hook",
+            "inconclusive",
+        ),
+        ("None", "lambda state, bucket: default_hooks.allreduce_hook(None, bucket)", "inconclusive"),
+    ],
+    ids=["all by default", "all", "a part", "a part without this rank", "a part later", "the program's own"],
+)
+def test_a_hook_of_a_wrapper_averages_over_the_ranks_of_its_state(project, state, hook, verdict):
+    report = reported(project, HOOKED.replace("STATE", state).replace("HOOK", hook))
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    assert bool(report["coverage"]["unjudged_gradients"]) is (verdict == "inconclusive")
 
 
 def test_frozen_parameters_are_kept_equal_too(project):

@@ -174,7 +174,7 @@ def test_what_a_program_cuts_by_a_ranks_number_is_its_own(project, own, is_part)
     report = reported(project, source, "--world-size", "2")
     assert (report["verdict"], report["findings"]) == ("clean", [])
     (data,) = report["coverage"]["own_data"]
-    assert (data["said"], data["apart"]) == (True, []), "no further rank is asked"
+    assert (data["said"], data["apart"]) == (True, [0, 1]), "the second run is of two ranks"
     divided = reported(project, source.replace("loss.backward", "(loss / world).backward"), "--world-size", "2")
     assert [one["code"] for one in divided["findings"]] == (["SW616"] if is_part else [])
 

@@ -148,18 +148,23 @@ class _Request:
         if refused is not None:
             raise refused
         if edits is not None and written and edits.files and self.form == "text":
-            click.echo(f"next: {_next_command(self.module, self.words, mesh, types)}")
+            click.echo("\n".join(_next_commands(self.module, self.words, mesh, types)))
         if failure is not None or not types:
             return ExitCode.BROKEN
         return ExitCode.INCONCLUSIVE if inference.unexplained else ExitCode.CLEAN
 
 
-def _next_command(module: str | None, words: Sequence[str], mesh: str, types: Sequence[InferredType]) -> str:
-    """The check of what is annotated now; pending sums over sharded dims are only seen with global types."""
+def _next_commands(module: str | None, words: Sequence[str], mesh: str, types: Sequence[InferredType]) -> list[str]:
+    """The check of what is annotated now; where dims are cut, global types see more, and refuse more."""
     script, arguments = (["-m", module], words) if module else ([words[0]], words[1:])
+
+    def check(*options: str) -> str:
+        after = ["--", *arguments] if arguments else []
+        return shlex.join(["shardwise", "check", *script, "--mesh", mesh, *options, *after])
+
     sharded = any(str(place).startswith("S(") for one in types for place in (one.axes or {}).values())
-    options = ["--mesh", mesh, *(["--global"] if sharded else [])]
-    return shlex.join(["shardwise", "check", *script, *options, *(["--", *arguments] if arguments else [])])
+    further = f"then: {check('--global')} also judges what operators do along dims that are cut"
+    return [f"next: {check()}", *([further] if sharded else [])]
 
 
 def _refusal(edits: Edits) -> click.UsageError | None:

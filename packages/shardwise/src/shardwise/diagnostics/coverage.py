@@ -170,18 +170,25 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
 
 
 def _compared(data: Mapping[int, Iterable[OwnData]]) -> Iterator[OwnData]:
-    """The arguments that are equal on several ranks, and those that no two ranks have to compare."""
+    """The arguments that are equal on several ranks, and those that no two ranks have to compare; of the others what
+    the first rank says.
+    """
     told: dict[object, dict[int, OwnData]] = {}
     for rank, some in data.items():
         for one in some:
             told.setdefault((one.what, one.location), {})[rank] = one
     for by_rank in told.values():
         for rank, one in by_rank.items():
-            others = [by_rank[other] for group in one.groups for other in group if other != rank and other in by_rank]
-            alike = [other for other in others if other.digest and other.digest == one.digest]
+            others = {other: by_rank[other] for group in one.groups for other in group if other in by_rank} | {
+                rank: one
+            }
+            apart = others if one.digest and all(each.digest or each.said for each in others.values()) else {}
+            alike = [other for other, each in others.items() if other != rank and each.digest == one.digest != ""]
             if alike:
                 ranks = sorted(other for other, each in by_rank.items() if each.digest == one.digest)
                 yield replace(one, alike=tuple(ranks), digest="", groups=(), said=False)
-            elif not one.said and not (others and one.digest and all(other.digest or other.said for other in others)):
+            elif not one.said and len(apart) < 2:
                 # one that says it without a digest has other values: of a type, or one value everywhere
                 yield replace(one, digest="", groups=())
+            elif rank == min(by_rank):
+                yield replace(one, digest="", apart=tuple(sorted(apart)) if len(apart) > 1 else ())

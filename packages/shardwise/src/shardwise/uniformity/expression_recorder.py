@@ -27,6 +27,7 @@ from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import no_torch_function, storage_key, tree_leaves
+from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.normalize import normalize_axis
 from shardwise.op_rules.registry import lookup
 from shardwise.op_rules.schema import Kind
@@ -233,13 +234,25 @@ class ExpressionRecorder(TorchFunctionMode):
         return tuple(found)
 
     def _group(self, axis: object) -> tuple[str, tuple[int, ...]] | None:
+        """The name of ``axis`` and its ranks, this one among them; None if it is alone, or no axis is meant."""
         if axis not in self._groups:
             try:
-                ranks = tuple(torch.distributed.get_process_group_ranks(communicator(axis).group))  # type: ignore[arg-type]
-                self._groups[axis] = (repr(axis), ranks) if len(ranks) > 1 else None
+                ranks = _ranks_along(axis)
             except (SpmdTypeError, ValueError, RuntimeError):
                 return None
+            self._groups[axis] = (repr(axis), ranks) if len(ranks) > 1 else None
         return self._groups[axis]
+
+
+def _ranks_along(axis: object) -> tuple[int, ...]:
+    try:
+        return tuple(torch.distributed.get_process_group_ranks(communicator(axis).group))  # type: ignore[arg-type]
+    except (
+        SpmdTypeError
+    ):  # without a current mesh an axis has no group, as that of all ranks that a wrapper averages over
+        if not isinstance(axis, MeshAxis):
+            raise
+        return axis.layout.fiber(torch.distributed.get_rank())
 
 
 class _Declarations(Recorder):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise.interop.tensors.tagging import type_of
@@ -99,6 +100,24 @@ def unsynchronised(session: CheckSession, parameters: Iterable[torch.Tensor], ax
 
 def _outcome(wrapper: DistributedDataParallel) -> Placement:
     """R after the reducer's own average, a hook of torch or a stand-in of ours; what the program's do is not known."""
-    hooks = [hook for hook, _ in communication_hooks(wrapper)]
-    known = [str(getattr(hook, "__module__", "")).startswith(("torch.", "shardwise.")) for hook in hooks]
-    return R if all(known) and not any("noop" in getattr(hook, "__name__", "") for hook in hooks) else UNKNOWN
+    whole = set(dist.get_process_group_ranks(wrapper.process_group))
+    hooks = communication_hooks(wrapper)
+    known = [_is_known(hook) and all(ranks == whole for ranks in _averages_over(state)) for hook, state in hooks]
+    return R if all(known) else UNKNOWN
+
+
+def _is_known(hook: object) -> bool:
+    of_torch = str(getattr(hook, "__module__", "")).startswith(("torch.", "shardwise."))
+    return of_torch and "noop" not in getattr(hook, "__name__", "")
+
+
+def _averages_over(state: object) -> list[set[int]]:
+    """The ranks among which a hook with this state averages, now or later; none if the state says nothing of them.
+
+    A hook of torch that is given no group takes that of all ranks, whatever the wrapper's is.
+    """
+    if state is dist.GroupMember.NON_GROUP_MEMBER:
+        return [set()]
+    named = [getattr(state, name) for name in ("process_group", "subgroup") if hasattr(state, name)]
+    groups = [state] if state is None or isinstance(state, dist.ProcessGroup) else named
+    return [set(dist.get_process_group_ranks(group)) for group in groups]

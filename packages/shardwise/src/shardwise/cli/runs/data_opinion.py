@@ -8,7 +8,6 @@ that averages, and what these hand to their models is compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.diagnostics.coverage import OwnData
@@ -16,9 +15,9 @@ from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
-from shardwise.mesh.shape import MeshShape
 
 from ..options.ranks_option import RankChoice
+from .compared_ranks import has_values, of_each_group, size_with
 from .further_run import further_run
 from .ranks import check_ranks
 from .run import CheckOptions
@@ -29,8 +28,7 @@ def asks_other_ranks(result: RunResult, options: CheckOptions) -> bool:
     coverage = result.coverage
     return (
         options.launched is None
-        and options.device == "cpu"
-        and not options.fake  # there are no values
+        and has_values(options)
         and result.exit_code is ExitCode.INCONCLUSIVE
         and coverage.is_data_assumed
         and replace(result, coverage=replace(coverage, own_data=())).exit_code is ExitCode.CLEAN
@@ -40,8 +38,8 @@ def asks_other_ranks(result: RunResult, options: CheckOptions) -> bool:
 def with_other_ranks(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
     """``result``, and what is known of the data when more ranks have run; as it is if they cannot."""
     assumed = [one for one in result.coverage.own_data if one.is_assumed]
-    ranks = _compared(options.rank, assumed)
-    own = replace(options, world_size=_world_size(options, result, ranks))
+    ranks = of_each_group(options.rank, assumed)
+    own = replace(options, world_size=size_with(ranks, options, result))
     why = f"with {ranks_text(ranks)}, to compare their data"
     found = further_run(other, _data_of, program, own, why, RankChoice(listed=ranks))
     if found is None:
@@ -52,21 +50,6 @@ def with_other_ranks(program: Program, options: CheckOptions, result: RunResult,
         for one in result.coverage.own_data
     )
     return replace(result, coverage=replace(result.coverage, own_data=data))
-
-
-def _compared(rank: int, assumed: Sequence[OwnData]) -> tuple[int, ...]:
-    """This rank, and the next one of every group over which gradients are averaged."""
-    ranks = {rank}
-    for group in (group for one in assumed for group in one.groups):
-        ranks.add(group[(group.index(rank) + 1) % len(group)])
-    return tuple(sorted(ranks))
-
-
-def _world_size(options: CheckOptions, result: RunResult, ranks: Sequence[int]) -> int:
-    """How many ranks there are: where nobody has said it, the mesh of the program may have."""
-    if not options.guessed or not result.own_mesh:
-        return options.world_size
-    return max(MeshShape.parse(result.own_mesh).ranks, *(rank + 1 for rank in ranks))
 
 
 def _data_of(program: Program, options: CheckOptions, choice: RankChoice) -> tuple[OwnData, ...] | None:

@@ -4,6 +4,9 @@ Local types know no scale of a mean of what varies, nor what an operator does al
 sampler has dealt out the batches, their dims are known all the same; so the program runs once more, in a new process,
 with global types. A gradient that they find on another scale is a finding. What else they refuse may be meant, as the
 statistics of a rank's own batch are: it is not judged.
+
+That run is of more than one rank where they have values: a sampler that every rank tells that it is the first, and what
+a rank computes by its number, look right on any rank alone.
 """
 
 from __future__ import annotations
@@ -16,12 +19,17 @@ from shardwise.checker.operators.factories import OF_NUMBERS
 from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
 from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
+from shardwise.diagnostics.printing.limits import counted
+from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 
+from ..options.ranks_option import RankChoice
+from .compared_ranks import has_values, of_each_axis, size_with
 from .further_run import further_run
-from .numbers_elsewhere import known_numbers
+from .numbers_elsewhere import with_known_numbers
+from .ranks import check_ranks
 from .run import CheckOptions, check_program
 
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
@@ -29,10 +37,12 @@ OF_OWN_MEANS = frozenset({"SW150", "SW151"})
 READS, BRANCHES = "SW115", "SW116"
 """A pending sum is read, and each rank goes by its own: with local types that is a branch on what varies."""
 OF_PENDING_SUMS = frozenset({"SW112", "SW113", "SW114"})
+OF_RANKS = frozenset({"SW501", "SW502", "SW503", "SW504", "SW505", "SW506", "SW507", "SW508", "SW509"})
 COUNTS = ("i", "u", "b8")
 """How types of whole numbers and truth values begin."""
 _NO_END = "the program does not come to its end when it is run once more ({})"
 SAID = "found in a second run, with global types (--global): they know which dims of the batches are sharded"
+SAID_OF_RANKS = "found in a second run, on {} (--ranks {})"
 SAID_OF_NUMBERS = (
     "found with global types (--global), which know which dims of the batches are sharded, and with the scale of the "
     "numbers that the program writes: they were compared with those of a run on another number of ranks"
@@ -54,21 +64,33 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
     )
 
 
-def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
-    """``result``, and what a run with global types adds to it, or that there was none to its end."""
+def with_global_types(
+    program: Program, options: CheckOptions, result: RunResult, other: KeptProcess, *, alone: bool
+) -> RunResult:
+    """``result``, and what a run with global types adds to it, or that there was none to its end.
+
+    ``alone``  one rank has been asked until now.
+    """
     globally = replace(options, local=False)
-    second = further_run(other, check_program, program, globally, "with global types")
+    ranks = of_each_axis(globally, result) if alone and has_values(options) else ()
+    several = _on_ranks(ranks, program, globally, result, other) if len(ranks) > 1 else None
+    if several is not None and several.stopped is None:  # of a pipeline, some ranks alone may come to no end
+        second: RunResult | None = several
+        result = _with_ranks(result, several, ranks)
+    else:
+        second = further_run(other, check_program, program, globally, "with global types")
     if second is None:
         return replace(result, coverage=replace(result.coverage, refused_globally=(_NO_END.format("it broke"),)))
     fact = SAID
-    if second.stopped is None and not second.errors and any(is_of_gradients(one.what) for one in second.lost):
+    told = tuple(one for one in second.errors if one.code not in OF_RANKS)
+    if second.stopped is None and not told and any(is_of_gradients(one.what) for one in second.lost):
         third = _with_numbers(program, globally, result.coverage.own_data, other)
-        second, fact = (second, SAID) if third is None else (third, SAID_OF_NUMBERS)
-    of_scale = [
-        replace(one, facts=(*one.facts, fact)) for one in second.errors if one.code in OF_SCALE and not _own_means(one)
-    ]
+        if third is not None:
+            second, fact = third
+            told = second.errors
+    of_scale = [replace(one, facts=(*one.facts, fact)) for one in told if one.code in OF_SCALE and not _own_means(one)]
     said = {one.location for one in result.findings if one.code == BRANCHES}
-    errors = [one for one in second.errors if one.code != READS or one.location not in said]
+    errors = [one for one in told if one.code != READS or one.location not in said]
     root = absolute_root(None)
     stopped = [] if second.stopped is None else [_NO_END.format(second.stopped.text)]
     of_errors = [_sentence(one, root) for one in errors]
@@ -82,6 +104,29 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     known = {(one.what, one.location) for one in result.lost}
     lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
     return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)
+
+
+def _on_ranks(
+    ranks: Sequence[int], program: Program, options: CheckOptions, result: RunResult, other: KeptProcess
+) -> RunResult | None:
+    own = replace(options, world_size=size_with(ranks, options, result))
+    choice = RankChoice(listed=tuple(ranks))
+    return further_run(other, _result_of, program, own, f"with global types, on {ranks_text(ranks)}", choice)
+
+
+def _result_of(program: Program, options: CheckOptions, choice: RankChoice) -> RunResult:
+    return check_ranks(program, options, choice)[0]
+
+
+def _with_ranks(result: RunResult, several: RunResult, ranks: Sequence[int]) -> RunResult:
+    """``result``, and what no rank finds alone: where they part, and whether their data are the same."""
+    fact = SAID_OF_RANKS.format(ranks_text(ranks), ",".join(map(str, ranks)))
+    parted = [replace(one, facts=(*one.facts, fact)) for one in several.findings if one.code in OF_RANKS]
+    compared = {(one.what, one.location): one for one in several.coverage.own_data if one.alike or one.apart}
+    met = [(one, compared.get((one.what, one.location), one)) for one in result.coverage.own_data]
+    data = [replace(one, said=one.said and not other.alike, alike=other.alike, apart=other.apart) for one, other in met]
+    coverage = replace(result.coverage, own_data=tuple(data))
+    return replace(result, findings=(*result.findings, *parted), coverage=coverage)
 
 
 def _resting_on_numbers(second: RunResult, root: str) -> list[str]:
@@ -105,14 +150,18 @@ _FOLLOWED = {
 
 def _with_numbers(
     program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess
-) -> RunResult | None:
-    """A run that knows on which scale the program's numbers are, where gradients have lost theirs; None if none can."""
-    told = known_numbers(program, options, data, other)
-    if told is None or not told[1]:
+) -> tuple[RunResult, str] | None:
+    """A run that knows on which scale the program's numbers are, where gradients have lost theirs, and what is said of
+    it; None if none can.
+    """
+    own = with_known_numbers(program, options, data, other)
+    if own is None:
         return None
-    why = "with global types, and the scale of the numbers that it writes"
-    third = further_run(other, check_program, program, replace(options, told=told), why)
-    return None if third is None or third.stopped is not None else third
+    third = further_run(other, check_program, program, own, "with global types, and the scale of the numbers it writes")
+    if third is None or third.stopped is not None:
+        return None
+    where = third.mesh or counted(own.world_size, "rank")
+    return third, SAID_OF_NUMBERS + ("" if own.world_size == options.world_size else f"; what is said is so on {where}")
 
 
 def _own_means(finding: Finding) -> list[str]:

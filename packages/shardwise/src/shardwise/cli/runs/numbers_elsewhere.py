@@ -27,7 +27,6 @@ from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import tree_leaves
-from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.shape import MeshShape
 from shardwise.types.tensor_type import Exponent
 
@@ -50,12 +49,14 @@ class NumbersUsed:
     rows: set[int] = field(default_factory=set)
 
 
-def known_numbers(
+def with_known_numbers(
     program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess
-) -> tuple[MeshAxis, dict[float, Exponent]] | None:
-    """The exponents of numbers that the program writes, along the axis over which ``data`` are shared out.
+) -> CheckOptions | None:
+    """``options`` of a run that knows the exponents of the numbers that the program writes, along the axis over which
+    ``data`` are shared out. It is on another number of ranks where the numbers of several calls are equal on as many as
+    ``options`` say, and on different scales: ``loss / 2 / world`` on two ranks.
 
-    None if there is no such axis of the mesh, or the program does not run on another number of ranks.
+    None if there is no such axis of the mesh, the program does not run on another number of ranks, or nothing is known.
     """
     shape = options.mesh or MeshShape((("", options.world_size),))
     name = _shared_axis(shape, options.rank, data)
@@ -72,7 +73,14 @@ def known_numbers(
     if here is None or not here.rows or not here.numbers:
         return None
     there = further_run(other, numbers_used, program, elsewhere, why)
-    return None if there is None else (shape.as_axes()[name], exponents_of(here, there, count / size))
+    if there is None:
+        return None
+    told = exponents_of(here, there, count / size)
+    if None in told.values():
+        told_there = exponents_of(there, here, size / count)
+        if None not in told_there.values():
+            return replace(elsewhere, told=(resized.as_axes()[name], told_there))
+    return replace(options, told=(shape.as_axes()[name], told)) if told else None
 
 
 def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | None:
