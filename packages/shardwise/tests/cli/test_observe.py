@@ -155,12 +155,25 @@ def test_of_a_mean_over_a_ranks_own_count_it_is_said_when_it_is_that_of_one_devi
     assert refused.endswith(f": each rank goes by its own {said}")
 
 
-def test_a_program_that_says_its_types_is_judged_by_those_that_it_is_checked_with(project):
-    said = "import shardwise\n" + DDP.replace(
-        "    nn.f", '    shardwise.assert_type(torch.ones(2), {"rank": shardwise.R})\n    nn.f'
-    ).replace(".backward()", ".div(dist.get_world_size()).backward()")
+@pytest.mark.parametrize(
+    ("divided", "beside", "codes"),
+    [
+        ("", "", []),
+        (".div(dist.get_world_size())", "", ["SW616"]),
+        (".div(dist.get_world_size())", "targets.sum().relu()", []),
+    ],
+    ids=["right", "divided by the ranks", "beside what global types refuse"],
+)
+def test_of_a_program_that_says_its_types_global_ones_judge_the_scale_of_gradients_alone(
+    project, divided, beside, codes
+):
+    said = "import shardwise\nR = shardwise.R\n" + DDP.replace(
+        "    nn.f", f'    shardwise.assert_type(torch.ones(2), {{"rank": R}})\n    {beside}\n    nn.f'
+    ).replace(".backward()", f"{divided}.backward()")
     report = reported(project, said, "--mesh", "rank=4")
-    assert (report["coverage"]["says_types"], report["findings"]) == (True, [])
+    assert (report["coverage"]["says_types"], [one["code"] for one in report["findings"]]) == (True, codes)
+    assert report["verdict"] == ("findings" if codes else "clean")
+    assert report["coverage"]["refused_globally"] == []
 
 
 def test_a_scale_that_nobody_knows_is_listed_where_it_is_lost(project):
@@ -195,8 +208,22 @@ def test_what_looks_right_on_one_rank_is_compared_with_another(project, old, new
     assert all("found in a second run, on ranks 0 and 1 (--ranks 0,1)" in one["facts"] for one in report["findings"])
 
 
+SAVED = """
+import torch.distributed.checkpoint as checkpoint
+checkpoint.save({"model": ddp.state_dict()}, checkpoint_id="saved")
+"""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("reduction", "codes"), [("mean", []), ("sum", ["SW616"])])
-def test_the_scale_of_a_loss_is_judged_where_all_ranks_are_run_too(project, reduction, codes):
+def test_a_program_that_takes_all_ranks_is_run_on_all_with_global_types_too(project, reduction, codes):
+    report = reported(project, DDP.replace("targets)", f"targets, reduction='{reduction}')") + SAVED)
+    assert ([one["code"] for one in report["findings"]], report["ranks"]) == (codes, [0, 1, 2, 3])
+    assert report["verdict"] == ("findings" if codes else "clean")
+
+
+@pytest.mark.parametrize(("reduction", "codes"), [("mean", []), ("sum", ["SW616"])])
+def test_the_scale_of_a_loss_is_judged_where_ranks_are_run_too(project, reduction, codes):
     report = reported(project, DDP.replace("targets)", f"targets, reduction='{reduction}')"), "--ranks", "all")
     assert [one["code"] for one in report["findings"]] == codes
     assert report["verdict"] == ("findings" if codes else "clean")

@@ -232,7 +232,7 @@ class AskedCheck:
         with kept_process(wanted=self.own_process) as other:
             result, traces = self._checked(options, other)
             if asks_global_types(result, options):
-                result = with_global_types(self.program, options, result, other, alone=self.ranks is None)
+                result = with_global_types(self.program, options, result, other)
             if self.ranks is None and asks_other_ranks(result, options):
                 result = with_other_ranks(self.program, options, result, other)
             if self.schedule is not None:

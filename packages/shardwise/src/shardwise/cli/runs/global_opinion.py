@@ -24,6 +24,7 @@ from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
+from shardwise.worlds.absent_objects import OtherRanksNeeded
 
 from ..options.ranks_option import RankChoice
 from .compared_ranks import has_values, of_each_axis, size_with
@@ -32,7 +33,8 @@ from .numbers_elsewhere import with_known_numbers
 from .ranks import check_ranks
 from .run import CheckOptions, check_program
 
-OF_SCALE = frozenset({"SW150", "SW151", "SW152", "SW616"})
+OFF_SCALE = "SW616"
+OF_SCALE = frozenset({"SW150", "SW151", "SW152", OFF_SCALE})
 OF_OWN_MEANS = frozenset({"SW150", "SW151"})
 READS, BRANCHES = "SW115", "SW116"
 """A pending sum is read, and each rank goes by its own: with local types that is a branch on what varies."""
@@ -60,25 +62,21 @@ def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
         and replace(result, coverage=coverage).exit_code is ExitCode.CLEAN
         and bool(coverage.own_data)
         and all(one.said for one in data)
-        and not coverage.says_types
     )
 
 
-def with_global_types(
-    program: Program, options: CheckOptions, result: RunResult, other: KeptProcess, *, alone: bool
-) -> RunResult:
-    """``result``, and what a run with global types adds to it, or that there was none to its end.
-
-    ``alone``  one rank has been asked until now.
-    """
+def with_global_types(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult:
+    """``result``, and what a run with global types adds to it, or that there was none to its end."""
     globally = replace(options, local=False)
-    ranks = of_each_axis(globally, result) if alone and has_values(options) else ()
+    if result.coverage.says_types or result.ranks:
+        return _with_scale(result, _run_again(program, globally, result, other))
+    ranks = of_each_axis(globally, result) if has_values(options) else ()
     several = _on_ranks(ranks, program, globally, result, other) if len(ranks) > 1 else None
     if several is not None and several.stopped is None:  # of a pipeline, some ranks alone may come to no end
         second: RunResult | None = several
         result = _with_ranks(result, several, ranks)
     else:
-        second = further_run(other, check_program, program, globally, "with global types")
+        second = _run_again(program, globally, result, other)
     if second is None:
         return replace(result, coverage=replace(result.coverage, refused_globally=(_NO_END.format("it broke"),)))
     fact = SAID
@@ -104,6 +102,25 @@ def with_global_types(
     known = {(one.what, one.location) for one in result.lost}
     lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
     return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)
+
+
+def _with_scale(result: RunResult, second: RunResult | None) -> RunResult:
+    """``result`` of a program that writes local types, or of several ranks, and the gradients off the scale of one device,
+    if a run with global types refuses nothing else: it may do on purpose what global types do not follow.
+    """
+    if second is None or second.stopped is not None or any(one.code != OFF_SCALE for one in second.errors):
+        return result
+    found = [replace(one, facts=(*one.facts, SAID)) for one in second.errors]
+    coverage = replace(result.coverage, own_reductions=second.coverage.own_reductions)
+    return replace(result, findings=(*result.findings, *found), coverage=coverage)
+
+
+def _run_again(program: Program, options: CheckOptions, result: RunResult, other: KeptProcess) -> RunResult | None:
+    """Of one rank; of all that have run where the program does what takes them all, as a checkpoint does."""
+    try:
+        return further_run(other, check_program, program, options, "with global types")
+    except OtherRanksNeeded:
+        return _on_ranks(result.ranks, program, options, result, other)
 
 
 def _on_ranks(
