@@ -105,8 +105,8 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
 
 
 def _with_scale(result: RunResult, second: RunResult | None) -> RunResult:
-    """``result`` of a program that writes local types, or of several ranks, and its gradients on another scale, if a run
-    with global types refuses nothing else: it may do on purpose what these do not follow.
+    """``result`` of a program that writes local types, or of several ranks, and its gradients on another scale, if a
+    run with global types refuses nothing else: it may do on purpose what these do not follow.
     """
     if second is None or second.stopped is not None or any(one.code != OFF_SCALE for one in second.errors):
         return result
