@@ -155,7 +155,7 @@ def test_what_marks_say_is_equal_need_not_be_computed_alike(groups):
         model(ids, torch.randn(16))
         assert places(ids - 16) == "VI", "on another rank it is another number"
         tensor_parallel = dist.get_process_group_ranks(group_of("tensor_model"))
-        assert [one.op for one in told] == ["read by a model of Megatron"] * 2, "of the inputs that is so"
+        assert [one.op for one in told] == ["taken by a model of Megatron"] * 2, "of the inputs that is so"
         assert [list(ranks) for one in told for _, ranks in one.groups] == [tensor_parallel] * 2
         told.clear()
         said = spmd.assert_type(torch.ones(2), {"dp": spmd.R})

@@ -80,6 +80,18 @@ WRONG = {
     "data by rank, after a collective": (
         "SW508", DTENSOR + "dist.all_reduce(torch.ones(100_000))\nd = from_local(torch.randn(8).chunk(2)[at])\n", 3,
     ),
+    "replicas of shards seeded by rank": (
+        "SW508",
+        "from torch.distributed.fsdp import fully_shard\ntorch.manual_seed(rank)\n"
+        "model = fully_shard(nn.Linear(4, 4), mesh=mesh)\n",
+        3,
+    ),
+    "replicas seeded by rank that are not synchronised": (
+        "SW508",
+        "torch.manual_seed(rank)\n"
+        "model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4), process_group=dp, init_sync=False)\n",
+        2,
+    ),
     "a table by rank": ("SW508", "m = spmd.assert_type(torch.arange(4) + at, {'dp': V, 'tp': R})\n", 1),
     "a dim of a typed collective": (
         "SW505",
@@ -117,6 +129,14 @@ RIGHT = {
     "noise of the shape of a tensor, of one seed": "torch.manual_seed(seed)\ny = torch.randn_like(x)\nz = x + y\n",
     "data by the other rank that a DTensor has on all ranks": (
         DTENSOR + "d = from_local(torch.randn(8).chunk(2)[mesh.get_local_rank('dp')])\n"
+    ),
+    "shards seeded by rank": (
+        "from torch.distributed.fsdp import fully_shard\ntorch.manual_seed(at)\n"
+        "model = fully_shard(nn.Linear(4, 4), mesh=mesh)\n"
+    ),
+    "replicas of one seed that are not synchronised": (
+        "torch.manual_seed(at)\n"
+        "model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4), process_group=dp, init_sync=False)\n"
     ),
     "a sum that a DTensor has on all ranks": (
         DTENSOR + "m = torch.ones(4) * rank\ndist.all_reduce(m, group=tp)\nd = from_local(m * 2)\n"

@@ -17,7 +17,7 @@ from shardwise.diagnostics.printing.ranks import ranks_text
 from shardwise.diagnostics.source_location import Operand as ShownOperand
 from shardwise.diagnostics.source_location import SourceLocation
 
-from .expressions import READ_BY, UNKNOWN, EqualValue, TakenTensor
+from .expressions import TAKEN_BY, UNKNOWN, EqualValue, TakenTensor
 
 Group = tuple[str, tuple[int, ...]]
 _SHOWN_CHARACTERS = 60
@@ -124,16 +124,19 @@ def _own_difference(group: Group, meeting: Mapping[int, EqualValue]) -> Finding:
         code, what = "SW507", f"{one.op} takes {parts[0]} on rank {rank} and {parts[1]} on rank {other}"
     elif one.state != two.state:
         code, what = "SW509", f"{one.op} draws from a generator in another state on rank {rank} than on rank {other}"
-    elif one.op.startswith(READ_BY):
-        reader = one.op.removeprefix(READ_BY)
-        message = f"{reader} reads it as equal {where}, and its values on rank {rank} are not those on rank {other}"
-        return _finding("SW508", message, _GIVE_THE_SAME, axis, meeting)
+    elif one.op.startswith(TAKEN_BY):
+        taker = one.op.removeprefix(TAKEN_BY)
+        message = f"{taker} takes it for equal {where}, and its values on rank {rank} are not those on rank {other}"
+        help = _HELP["SW508"] if taker in _OF_PARAMETERS else _GIVE_THE_SAME
+        return _finding("SW508", message, help, axis, meeting)
     else:
         code, what = "SW508", f"its values on rank {rank} are not those on rank {other}"
     message = f"a value that is equal {where} by its type is not the same on its ranks: {what}"
     return _finding(code, message, _HELP[code], axis, meeting)
 
 
+_OF_PARAMETERS = ("fully_shard", "DistributedDataParallel")
+"""These take parameters, and others data."""
 _GIVE_THE_SAME = (
     "give it the same data on every rank of the axis: a sampler or a seed goes by the rank on the data parallel axis",
     "say how it differs where it is meant to: Shard(dim), or Partial()",

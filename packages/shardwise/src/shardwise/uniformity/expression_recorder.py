@@ -34,7 +34,7 @@ from shardwise.op_rules.schema import Kind
 from shardwise.types.placement import PerMeshAxisLocalSpmdType as Placed
 from shardwise.types.placement import Shard
 
-from .expressions import READ_BY, UNKNOWN, EqualValue, TakenTensor
+from .expressions import TAKEN_BY, UNKNOWN, EqualValue, TakenTensor
 
 _DIGEST = "_shardwise_expression"
 _FRAMES = 12
@@ -118,13 +118,13 @@ class ExpressionRecorder(TorchFunctionMode):
             self._say(EqualValue(_key(), at, groups, op, value=value, digest=digest, blind=self._blind))
 
     def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
-        """``x``, which may have no type, is read as equal along ``axes``; of how it came about everything is known."""
+        """``x``, which may have no type, is taken for equal along ``axes``: told if it is known how it came about."""
         digest = self._digest(x)
         groups = tuple(group for axis in axes if (group := self._group(axis)) is not None)
         if groups and digest not in (UNKNOWN, _UNWRITTEN) and not digest.startswith(_IN_PART) and has_values(x):
             with no_torch_function():
                 value = _hash(bytes_of(x))
-            by = f"{READ_BY}{by}"
+            by = f"{TAKEN_BY}{by}"
             told = _hash(f"{by} {value}".encode())
             self._say(EqualValue(_key(), user_location(1), groups, by, value=value, digest=told, blind=self._blind))
 

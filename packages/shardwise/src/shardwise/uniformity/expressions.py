@@ -9,8 +9,8 @@ from shardwise.diagnostics.source_location import SourceLocation
 UNKNOWN = ""
 """The digest of a value of which nobody knows how it came about: it is taken to be the same on all ranks."""
 
-READ_BY = "read by "
-"""How the operator of a value begins that a library reads as equal, whatever its type is."""
+TAKEN_BY = "taken by "
+"""How the operator of a value begins that a library takes for equal, whatever its type is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class EqualValue:
 
     ``key``       where it is computed: the program's own frames, by file and line, in one text.
     ``groups``    the axes along which it is equal by its type: name, and the ranks that share it.
-    ``op``        the operator; ``declared`` for a value that has been given its type on somebody's word, ``read by``
-                  for one that a library takes for equal.
+    ``op``        the operator; ``declared`` for a value that has been given its type on somebody's word, ``taken
+                  by`` for one that a library takes for equal.
     ``plain``     the arguments that are no tensors, as text.
     ``state``     a digest of the generator's state before, for a draw of random numbers.
     ``value``     a digest of the values, where they are real and have been declared.

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 import torch
 
 from shardwise.host.module_calls import OuterModules, telling_calls
-from shardwise.interop.running.recording import overwritten
+from shardwise.interop.running.recording import overwritten, placed_alike
 from shardwise.interop.torch_compat import tree_leaves
+from shardwise.mesh.axis import MeshAxis
 
 from ..gradients import replicas
 from ..observation import batches, inputs, wrappers
@@ -45,11 +46,14 @@ def _called(outer: OuterModules, module: torch.nn.Module, args: Mapping[str, obj
 
 def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
-    def __init__(self: torch.nn.Module, *args: object, **kwargs: object) -> None:
+    def __init__(self: torch.nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
         plain(self, *args, **kwargs)
         session = checking_session()
         if kwargs.get("init_sync", True):
             overwritten([*self.parameters(), *self.buffers()])
+        else:
+            for parameter in self.parameters():
+                placed_alike(parameter, [MeshAxis.of(self.process_group)], "DistributedDataParallel")
         if session is not None and session.observe:
             wrappers.replicated(session, self)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from shardwise.interop.running.recording import placed_alike
 from shardwise.interop.running.session import current, paused
 from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, tag_of
@@ -69,9 +70,19 @@ def _wrap_sharding(plain: Callable[..., object]) -> object:
         session = checking_session()
         with contextlib.nullcontext() if session is None else paused(session):
             plain(self, param, *args, **kwargs)
-        _note_average(sharded_parameter(self)[1].get_all_groups())
+        kept, mesh = sharded_parameter(self)
+        _note_average(mesh.get_all_groups())
+        if isinstance(param, torch.Tensor) and not is_dtensor(param):
+            placed_alike(param, _replicated_over(kept), "fully_shard")
 
     return __init__
+
+
+def _replicated_over(kept: Any) -> list[MeshAxis]:
+    """Along these axes every rank keeps the same piece of its own copy: nobody sends it that of another."""
+    groups = kept.device_mesh.get_all_groups()
+    named = zip(map(MeshAxis.of, groups), kept.placements, strict=True)
+    return [axis for axis, placement in named if placement.is_replicate() and axis.size() > 1]
 
 
 def _wrap_gathering(plain: Callable[..., object]) -> object:

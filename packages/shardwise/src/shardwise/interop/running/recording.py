@@ -198,7 +198,7 @@ class Recorder:
                     self.leaves.append((x, location))
 
     def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
-        """What ``x`` is read as by ``by``, which is of concern where ranks run side by side."""
+        """What ``by`` takes ``x`` for, which is of concern where ranks run side by side."""
 
     def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
         """What a library has received into these, in C++: copies are taken where values are used."""
@@ -289,7 +289,7 @@ def declared(x: object, by: str) -> None:
 
 
 def placed_alike(x: torch.Tensor, axes: Sequence[object], by: str) -> None:
-    """``x`` is read as equal along ``axes``, as by placements of a DTensor: ``by`` is the function that reads it so."""
+    """``x`` is taken for equal along ``axes``, as placements of a DTensor say: ``by`` is the function that does so."""
     if _recorder is not None:
         _recorder.placed_alike(x, axes, by)
 
