@@ -2,6 +2,6 @@
 
 costs           cost, links
 a plan          route, plans, alternatives
-its search      problem, cuts, holdings, moves, remaining, shortest
+its search      problem, cuts, holdings, moves, situations, remaining, shortest
 repairs         search, repairs
 """

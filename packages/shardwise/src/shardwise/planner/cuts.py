@@ -155,6 +155,12 @@ def subsets(axes: int) -> Iterator[int]:
         chosen = (chosen - 1) & axes
 
 
+@lru_cache(maxsize=4096)
+def parts_of(axes: int) -> tuple[int, ...]:
+    """Every set of some of ``axes``, as bits, none first."""
+    return (0, *subsets(axes))
+
+
 def with_entry(entries: Entries, dim: int, entry: tuple[int, ...]) -> Entries:
     """``entries`` with another one of ``dim``."""
     return (*entries[:dim], entry, *entries[dim + 1 :])

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
-from .cuts import subsets
+from .cuts import parts_of
 
 Dims = tuple[int, ...]
 """For every tensor dim the axes that cut it, as bits."""
@@ -24,8 +23,9 @@ MOST_WAYS = 300
 class Holdings:
     """The lengths of the first rank's part.
 
-    ``dims``  those that axes whose dims are not known may cut.
-    ``even``  every dim is cut evenly, whatever axes cut it.
+    ``dims``   those that axes whose dims are not known may cut.
+    ``even``   every dim is cut evenly, whatever axes cut it.
+    ``whole``  the elements of the tensor.
     Example:
         >>> held = Holdings((2, 4), (6, 9), dims=(0, 1), even=False)
         >>> held.elements((0b01, 0b10))  # the first axis cuts dim 0: 3 times 3
@@ -36,12 +36,11 @@ class Holdings:
 
     def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, ...], *, even: bool) -> None:
         self.dims, self.even = dims, even
-        self.last = len(dims) - 1
+        self.whole = math.prod(shape)
         self.ranks = _Products(sizes)
         self.lengths = [_Lengths(length, self.ranks) for length in shape]
         self.anywhere = _Anywhere(self)
         self._least: dict[tuple[Dims, int, int, int], int] = {}
-        self._tails: dict[tuple[int, Dims, int, int, int], int] = {}
 
     def elements(self, cut: Dims) -> int:
         """How many elements the first rank holds."""
@@ -66,36 +65,18 @@ class Holdings:
         if self.even or len(self.dims) ** free.bit_count() > MOST_WAYS:
             return -(-self.elements(cut) // self.ranks[free])
         alone = [self.lengths[dim][axes] for dim, axes in enumerate(cut) if dim not in self.dims]
-        return math.prod(alone) * self._on(0, cut, free, barred, off)
-
-    def _on(self, at: int, cut: Dims, free: int, barred: int, off: int) -> int:
-        """The least product of the lengths of the dims from ``at``; 0 if there is none."""
-        dim = self.dims[at]
-        lengths, axes = self.lengths[dim], cut[dim]
-        can = free & ~barred if off >> dim & 1 else free
-        if at == self.last:
-            return lengths[axes | free] if can == free else 0
-        after = self.dims[at + 1]
-        if at + 1 < self.last:
-            key = at, cut[dim:], free, barred & free, off
-            found = self._tails.get(key)
-            if found is None:
-                rests = [(lengths[axes | some], free & ~some) for some in _parts(can)]
-                products = [length * self._on(at + 1, cut, rest, barred, off) for length, rest in rests]
-                found = self._tails[key] = min(filter(None, products), default=0)
-            return found
-        others, inside = self.lengths[after], cut[after] | free & ~can
-        must = free & barred if off >> after & 1 else 0
-        if must & ~can:
-            return 0
-        axes, can = axes | must, can & ~must
-        return min([lengths[axes | some] * others[inside | can ^ some] for some in _parts(can)])
-
-
-@lru_cache(maxsize=4096)
-def _parts(axes: int) -> tuple[int, ...]:
-    """Every set of some of ``axes``, as bits, none first."""
-    return (0, *subsets(axes))
+        held = {0: math.prod(alone)}  # by those of ``free`` that cut dims seen so far, the least product of the lengths
+        for dim in self.dims[:-1]:
+            lengths, axes, can = self.lengths[dim], cut[dim], free & ~barred if off >> dim & 1 else free
+            before, held = held, {}
+            for placed, count in before.items():
+                for some in parts_of(can & ~placed):
+                    now = count * lengths[axes | some]
+                    if now < held.get(placed | some, now + 1):
+                        held[placed | some] = now
+        last = self.dims[-1]
+        lengths, axes, barred = self.lengths[last], cut[last], barred if off >> last & 1 else 0
+        return min([count * lengths[axes | free & ~placed] for placed, count in held.items() if not barred & ~placed])
 
 
 class _Anywhere(dict[int, int]):

@@ -12,7 +12,7 @@ needs as much and has least of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -36,10 +36,12 @@ class CollectiveGroup(NamedTuple):
 
     ``ranks``  how many.
     ``price``  by the elements that a rank receives, what a collective costs that goes once round the ring.
+    ``rates``  attoseconds per message and per element, of the axes that can be the slowest.
     """
 
     ranks: int
     price: Callable[[int], int]
+    rates: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Problem:
     ``weights``   attoseconds per byte over each axis; ``latencies`` attoseconds per message.
     ``most``      no tensor on the way may have more elements.
     ``holdings``  how much a rank holds where axes cut.
+    ``groups``    what a collective costs over some axes.
     ``settled``   of every dim whether an axis that is where it stays is best left there, and best put there as soon as
                   it can be: since the dim is cut evenly, whatever else is done is cheaper. Not where a collective can
                   run over more axes and not over some of them: an axis may be wanted there to make up the number.
@@ -78,12 +81,11 @@ class Problem:
     holdings: Holdings = field(init=False, compare=False, repr=False)
     homes: tuple[int, ...] = field(init=False, compare=False)
     settled: tuple[bool, ...] = field(init=False, compare=False)
+    groups: Groups = field(init=False, compare=False, repr=False)
     wide: bool = field(init=False, compare=False)
     places: int | None = field(init=False, compare=False)
     _held: dict[int, int] = field(default_factory=dict, init=False, compare=False)
-    _groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
     _one_kind: dict[int, bool] = field(default_factory=dict, init=False, compare=False)
-    _least_groups: dict[int, CollectiveGroup | None] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = math.prod(self.sizes)
@@ -99,6 +101,8 @@ class Problem:
         object.__setattr__(self, "homes", tuple(map(bits_of, self.goal[1])))
         even = all(length % whole == 0 for length in self.shape)
         object.__setattr__(self, "holdings", Holdings(self.sizes, self.shape, dims, even=even))
+        each = [weight * self.itemsize for weight in self.weights]
+        object.__setattr__(self, "groups", Groups(self.sizes, zip(self.latencies, each, strict=True)))
         inside = self.together is None or all(
             part.bit_count() == 1 or part in self.together for one in self.together for part in subsets(one)
         )
@@ -153,21 +157,13 @@ class Problem:
 
     def group(self, bits: int) -> CollectiveGroup | None:
         """What a collective over these axes joins; None if none can run over all of them."""
-        try:
-            return self._groups[bits]
-        except KeyError:
-            found = self._groups[bits] = self._group(bits)
-            return found
+        return self.groups[bits] if self.together is None or bits in self.together or not bits & bits - 1 else None
 
     def least_group(self, bits: int) -> CollectiveGroup | None:
         """What a collective over these axes joins, or over more; None if none can run over all of them."""
-        try:
-            return self._least_groups[bits]
-        except KeyError:
-            axes = axes_of(bits)
-            none = self.together is not None and len(axes) > 1 and not any(bits & ~one == 0 for one in self.together)
-            found = self._least_groups[bits] = None if none else self._joined(axes)
-            return found
+        if self.together is None or not bits & bits - 1 or any(bits & ~one == 0 for one in self.together):
+            return self.groups[bits]
+        return None
 
     def one_kind(self, bits: int) -> bool:
         """The same reduction is pending over all these axes."""
@@ -176,19 +172,29 @@ class Problem:
             found = self._one_kind[bits] = len({self.kinds[axis] for axis in axes_of(bits)}) == 1
         return found
 
-    def _group(self, bits: int) -> CollectiveGroup | None:
-        if self.together is not None and bits.bit_count() > 1 and bits not in self.together:
-            return None
-        return self._joined(axes_of(bits))
 
-    def _joined(self, axes: tuple[int, ...]) -> CollectiveGroup:
-        ranks = self.ranks(axes)
-        pairs = {(self.latencies[axis], self.weights[axis] * self.itemsize) for axis in axes}
-        slowest = (max(pair[0] for pair in pairs), max(pair[1] for pair in pairs))
-        rates = (slowest,) if slowest in pairs else tuple(sorted(pairs))
-        priced = [((ranks - 1) * latency << 2 * DIGITS | ONE, each << 2 * DIGITS) for latency, each in rates]
-        price = partial(_at_rate, *priced[0]) if len(priced) == 1 else partial(_slowest, priced)
-        return CollectiveGroup(ranks, price)
+class Groups(dict[int, CollectiveGroup]):
+    """By a set of axes, as bits, what a collective over them joins. A message takes ``rates[axis][0]``, and each
+    element ``rates[axis][1]``; where one axis is the slowest in both, the others play no part."""
+
+    def __init__(self, sizes: Sequence[int], rates: Iterable[tuple[int, int]]) -> None:
+        super().__init__()
+        for axis, (ranks, rate) in enumerate(zip(sizes, rates, strict=True)):
+            self[1 << axis] = _joined(ranks, (rate,))
+
+    def __missing__(self, axes: int) -> CollectiveGroup:
+        one, other = self[axes & -axes], self[axes & (axes - 1)]
+        found = self[axes] = _joined(one.ranks * other.ranks, (*one.rates, *other.rates))
+        return found
+
+
+def _joined(ranks: int, rates: tuple[tuple[int, int], ...]) -> CollectiveGroup:
+    if len(rates) > 1:
+        slowest = max([latency for latency, _ in rates]), max([each for _, each in rates])
+        rates = (slowest,) if slowest in rates else rates
+    priced = [((ranks - 1) * latency << 2 * DIGITS | ONE, each << 2 * DIGITS) for latency, each in rates]
+    price = partial(_at_rate, *priced[0]) if len(priced) == 1 else partial(_slowest, priced)
+    return CollectiveGroup(ranks, price, rates)
 
 
 def _at_rate(start: int, each: int, elements: int) -> int:

@@ -209,6 +209,7 @@ class _Steps:
         self.now: dict[MeshAxis, Placement] = {axis: src.get(axis) for axis in axes}
         self.scale: dict[MeshAxis, Exponent] = dict(src.scale)
         self.state: State = problem.start
+        self.type = self._type()
 
     def of(self, path: Collection[Move]) -> Iterator[PlanStep]:
         """The steps: those of the path, and between them what changes neither bytes nor shapes."""
@@ -253,6 +254,7 @@ class _Steps:
             yield self._made("scale", [], {}, self.state, factor=factor)
         elif self.src.scale != self.dst.scale:
             self.scale = dict(self.dst.scale)
+            self.type = self._type()
 
     def _made(
         self,
@@ -265,17 +267,18 @@ class _Steps:
         factor: float = 1.0,
     ) -> PlanStep:
         problem = self.problem
-        src, before = self._type(), problem.local_shape(self.state)
+        src, before = self.type, problem.local_shape(self.state)
         self.now |= changes
         self.state = after
         if factor != 1.0:
             self.scale = dict(self.dst.scale)
+        self.type = self._type()
         received = 0 if move is None else move.elements * problem.itemsize
         return PlanStep(
             op=op,
             axes=outermost_first(axes),
             src=src,
-            dst=self._type(),
+            dst=self.type,
             before=before,
             after=problem.local_shape(after),
             dim=dim,
@@ -294,6 +297,8 @@ class _Steps:
     def _uneven(self, entries: Entries) -> frozenset[MeshAxis]:
         """The axes that cut a length which is no multiple of their ranks."""
         found: set[MeshAxis] = set()
+        if self.problem.holdings.even:
+            return frozenset()
         for dim, entry in enumerate(entries):
             for count, at in enumerate(entry):
                 if self.problem.length(dim, entry[:count]) % self.problem.sizes[at] or found & {
