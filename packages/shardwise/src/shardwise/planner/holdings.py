@@ -18,6 +18,8 @@ NOWHERE = -1
 """What no rank can hold."""
 MOST_WAYS = 300
 """So many ways to divide axes among dims are looked at, to see how little a rank can hold."""
+MOST_AXES = 5
+"""Of so many axes the ways to divide all of them among dims are seen at once, of more only those that are asked for."""
 
 
 class Holdings:
@@ -26,6 +28,7 @@ class Holdings:
     ``dims``   those that axes whose dims are not known may cut.
     ``even``   every dim is cut evenly, whatever axes cut it.
     ``whole``  the elements of the tensor.
+    ``few``    all axes, if there are few.
     Example:
         >>> held = Holdings((2, 4), (6, 9), dims=(0, 1), even=False)
         >>> held.elements((0b01, 0b10))  # the first axis cuts dim 0: 3 times 3
@@ -37,10 +40,14 @@ class Holdings:
     def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, ...], *, even: bool) -> None:
         self.dims, self.even = dims, even
         self.whole = math.prod(shape)
+        self.few = (
+            (1 << len(sizes)) - 1 if len(sizes) <= MOST_AXES else None
+        )  # all, where all sets of them are soon seen
         self.ranks = _Products(sizes)
         self.lengths = [_Lengths(length, self.ranks) for length in shape]
         self.anywhere = _Anywhere(self)
         self._least: dict[tuple[Dims, int, int, int], int] = {}
+        self._spreads: dict[tuple[tuple[int, ...], int], dict[int, int]] = {}
 
     def elements(self, cut: Dims) -> int:
         """How many elements the first rank holds."""
@@ -64,19 +71,42 @@ class Holdings:
             return self.elements(cut)
         if self.even or len(self.dims) ** free.bit_count() > MOST_WAYS:
             return -(-self.elements(cut) // self.ranks[free])
-        alone = [self.lengths[dim][axes] for dim, axes in enumerate(cut) if dim not in self.dims]
-        held = {0: math.prod(alone)}  # by those of ``free`` that cut dims seen so far, the least product of the lengths
-        for dim in self.dims[:-1]:
-            lengths, axes, can = self.lengths[dim], cut[dim], free & ~barred if off >> dim & 1 else free
-            before, held = held, {}
-            for placed, count in before.items():
-                for some in parts_of(can & ~placed):
-                    now = count * lengths[axes | some]
-                    if now < held.get(placed | some, now + 1):
-                        held[placed | some] = now
-        last = self.dims[-1]
-        lengths, axes, barred = self.lengths[last], cut[last], barred if off >> last & 1 else 0
-        return min([count * lengths[axes | free & ~placed] for placed, count in held.items() if not barred & ~placed])
+        alone = math.prod([self.lengths[dim][axes] for dim, axes in enumerate(cut) if dim not in self.dims])
+        bare = tuple([dim for dim in self.dims if not cut[dim] and not (barred and off >> dim & 1)])
+        held = self._spread(bare, self.few or free)
+        if len(bare) == len(self.dims):
+            return alone * held[free]
+        *dims, last = [dim for dim in self.dims if dim not in bare]
+        for dim in dims:
+            can = free & ~barred if off >> dim & 1 else free
+            held = _grown(held, {some: self.lengths[dim][cut[dim] | some] for some in parts_of(can)}, free)
+        lengths, axes, can = self.lengths[last], cut[last], free & ~barred if off >> last & 1 else free
+        return alone * min([held[free ^ some] * lengths[axes | some] for some in parts_of(can) if free ^ some in held])
+
+    def _spread(self, dims: tuple[int, ...], axes: int) -> dict[int, int]:
+        """By sets of ``axes``, the least product of the lengths of ``dims`` that they cut, and no other axes."""
+        found = self._spreads.get((dims, axes))
+        if found is None:
+            if dims:
+                lengths = self.lengths[dims[-1]]
+                found = _grown(self._spread(dims[:-1], axes), {some: lengths[some] for some in parts_of(axes)}, axes)
+            else:
+                found = {0: 1}
+            self._spreads[dims, axes] = found
+        return found
+
+
+def _grown(held: dict[int, int], pieces: dict[int, int], free: int) -> dict[int, int]:
+    """The same with one more dim: ``pieces`` are its lengths by the axes that may cut it."""
+    if len(held) == 1:
+        return {some: held[0] * length for some, length in pieces.items()}
+    grown = {}
+    for placed in parts_of(free):
+        parts = parts_of(placed)
+        ways = [held[placed ^ some] * pieces[some] for some in parts if some in pieces and placed ^ some in held]
+        if ways:
+            grown[placed] = min(ways)
+    return grown
 
 
 class _Anywhere(dict[int, int]):
@@ -87,7 +117,11 @@ class _Anywhere(dict[int, int]):
         self.holdings = holdings
 
     def __missing__(self, axes: int) -> int:
-        found = self[axes] = self.holdings.least((0,) * len(self.holdings.lengths), axes)
+        holdings = self.holdings
+        if holdings.even:
+            found = self[axes] = holdings.whole // holdings.ranks[axes]
+        else:
+            found = self[axes] = holdings.least((0,) * len(holdings.lengths), axes)
         return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -69,6 +69,11 @@ class Fan(NamedTuple):
     aim: int
     ends: tuple[End, ...] | Callable[[], Iterable[End]]
     finer: Callable[[], Iterable[Fan]] | None = None
+
+    @property
+    def late(self) -> bool:
+        """Its ends are not known yet."""
+        return self.finer is not None or callable(self.ends)
 
 
 def moves(problem: Problem, state: State) -> Iterator[Move]:
@@ -178,7 +183,7 @@ class Fans:
                 off = cuts.taken_off(number, bits)
                 after = cuts.straight(number, off, problem.goal[1])
                 if after is not None:
-                    end = _exchanged(problem, off, group, after, bare=True)
+                    end = _exchanged(problem, group, after, ())
                     yield Fan("all_to_all", axes, messages, end[1], bits, 0, 0, bits, (end,))
             else:
                 least = group.price(held - held // group.ranks)
@@ -204,7 +209,8 @@ class Fans:
                 bare = any(bool(one and other) for one, other in zip(taken, come, strict=True))
             ends: tuple[End] | Callable[[], Iterable[End]]
             if aim == bits:
-                ends = (_exchanged(problem, off, group, problem.cuts.number(base), bare=bare),)
+                parts = () if bare else problem.least_parts(off)
+                ends = (_exchanged(problem, group, problem.cuts.number(base), parts),)
                 spent = ends[0][1]
             else:
                 held = problem.holdings.least(on_dims, bits & ~aim)
@@ -292,27 +298,27 @@ def _arranged(problem: Problem, off: TakenOff, group: CollectiveGroup, base: Ent
     """The ends of an exchange after which ``base`` is cut by the rest of the axes inside, nowhere as at the goal."""
     cuts, goal = problem.cuts, problem.goal[1]
     rest = axes_of(off.bits & ~sum(map(bits_of, come)))
-    before = [entry[0] if entry else None for entry in off.taken]
+    no_axis = -1
+    before = [entry[0] if entry else no_axis for entry in off.taken]
     wanted = [
-        aim[len(entry)] if len(entry) < len(aim) and entry == aim[: len(entry)] else None
+        aim[len(entry)] if len(entry) < len(aim) and entry == aim[: len(entry)] else no_axis
         for entry, aim in zip(base, goal, strict=True)
     ]
+    parts = problem.least_parts(off)
     for first, all_placed in placements(rest, cuts.dims, cuts.ndim).items():
         now = [entry[0] if entry else other for entry, other in zip(come, first, strict=True)]
-        pairs = [old == new for old, new in zip(before, now, strict=True) if None not in (old, new)]
-        elsewhere = not any(one is not None and one == aim for one, aim in zip(first, wanted, strict=True))
-        if elsewhere and not any(pairs):
-            for placed in all_placed:
-                after = cuts.number(tuple(map(operator.add, base, placed)))
-                yield _exchanged(problem, off, group, after, bare=bool(pairs))
+        if any(map(operator.eq, first, wanted)) or any(map(operator.eq, now, before)):
+            continue
+        bare = any(old != no_axis and new is not None for old, new in zip(before, now, strict=True))
+        for placed in all_placed:
+            after = cuts.number(tuple(map(operator.add, base, placed)))
+            yield _exchanged(problem, group, after, () if bare else parts)
 
 
-def _exchanged(problem: Problem, off: TakenOff, group: CollectiveGroup, after: int, *, bare: bool) -> End:
-    """The end of an exchange: a rank keeps the least that it can have had of its new block, if it has some."""
-    elements = problem.held(after)
-    if not bare:
-        kept = elements
-        for part, block in problem.least_parts(off):
-            kept = kept * part // block
-        elements -= kept
-    return after, group.price(elements), elements
+def _exchanged(problem: Problem, group: CollectiveGroup, after: int, kept: Sequence[tuple[int, int]]) -> End:
+    """The end of an exchange: a rank keeps such parts of its new block, on one dim after the other, or nothing."""
+    held = rest = problem.held(after)
+    for part, block in kept:
+        rest = rest * part // block
+    received = held - rest if kept else held
+    return after, group.price(received), received

@@ -35,8 +35,15 @@ class Remaining:
         return cost
 
     def least(self, situation: Situation) -> float:
-        """The cost of the cheapest way from there. What a step costs exactly is asked when it could be the next."""
-        settled, queue, found = self.settled, self.queue, self.found
+        """The cost of the cheapest way from there."""
+        cost = self.settled.get(situation)
+        return self._settle(situation) if cost is None else cost
+
+    def _settle(self, situation: Situation) -> float:
+        """What a step costs exactly is asked when it could be the next."""
+        settled, queue, found, passed = self.settled, self.queue, self.found, self.passed
+        situations = self.situations
+        summed, leaving, off = situations.summed, situations.leaving, 2 * situations.width
         while situation not in settled:
             if not queue:
                 return float("inf")
@@ -53,13 +60,15 @@ class Remaining:
                     heapq.heappush(queue, (spent + self._before(at), self.order, at, spent, None))
                     continue
             settled[at] = spent
-            for cost, before, exactly in self.situations.before(at):
+            for cost, before, exactly in situations.before(at):
                 if before not in settled and (now := spent + cost) < found.get(before, now + 1):
+                    bound = now + passed[summed & before | leaving & before >> off]
+                    self.order += 1
                     if exactly is None:
                         found[before] = now
-                    self.order += 1
-                    entry = now + self._before(before), self.order, before, now if exactly is None else spent, exactly
-                    heapq.heappush(queue, entry)
+                        heapq.heappush(queue, (bound, self.order, before, now, None))
+                    else:
+                        heapq.heappush(queue, (bound, self.order, before, spent, exactly))
         return settled[situation]
 
     def _before(self, situation: Situation) -> int:

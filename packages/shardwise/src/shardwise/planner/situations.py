@@ -22,7 +22,6 @@ from functools import partial
 
 from .cuts import bits_of, parts_of, subsets
 from .holdings import NOWHERE
-from .moves import Fan
 from .problem import ONE, CollectiveGroup, Problem
 
 Situation = int
@@ -32,6 +31,25 @@ Exactly = Callable[[], "int | None"]
 Before = tuple[int, Situation, "Exactly | None"]
 """Of a step: what it costs at least, from where it leads, and, if it may cost more, what gives its cost: None where
 there is no such step."""
+
+
+Ahead = tuple[Situation, int]
+"""A situation, and the local steps left to do there that none counts."""
+
+
+class Standing:
+    """What cuts have in common that differ in the order and the dims of axes that do not stay.
+
+    ``cut``      the axes that cut any dim, ``astray`` those of them that do not stay, and ``unmoved`` those of these
+                 that are where they were.
+    ``ahead``    what was found of steps from there.
+    """
+
+    __slots__ = ("ahead", "astray", "cut", "unmoved")
+
+    def __init__(self, cut: int, astray: int, unmoved: int) -> None:
+        self.cut, self.astray, self.unmoved = cut, astray, unmoved
+        self.ahead: dict[int, Ahead] = {}
 
 
 class Situations:
@@ -51,10 +69,12 @@ class Situations:
         self.stays = sum(problem.homes)
         self.summed = problem.start[0] & self.moved
         self.starts = tuple(map(bits_of, problem.start[1]))
-        self._known: dict[int, tuple[int, int, int]] = {}
+        self._standings: dict[int, Standing] = {}
+        self._alike: dict[tuple[int, int, int], Standing] = {}
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         self._joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
         self._held_of: dict[int, int] = {}
+        self._takings_of: dict[int, list[tuple[int, int, int, int]]] = {}
         self.tracked = staying = 0
         dims, into, waits, blocked, outside, within = ([0] * width for _ in range(6))
         for dim, entry in enumerate(problem.start[1]):
@@ -76,26 +96,28 @@ class Situations:
         # By those that have not moved: those that cannot cut where they stay, since one that does not is on the dim.
         self._waits = Union(waits)
 
-    def of(self, pending: int, number: int) -> tuple[Situation, int]:
-        """That of a state, and the local steps left to do there that no situation counts."""
-        return self._packed(pending, *(self._known.get(number) or self._cut(number)))
+    def of(self, number: int, pending: int, moved: int = 0, aim: int = 0) -> Ahead:
+        """That of a state, or the best one to which one of several steps from a cut can lead that moves these axes.
 
-    def after(self, number: int, pending: int, fan: Fan) -> tuple[Situation, int]:
-        """The best one to which one of several steps from a cut can lead, with ``pending`` after it."""
-        cut, astray, unmoved = self._known.get(number) or self._cut(number)
-        axes = fan.bits | fan.summed
-        unmoved &= ~axes
-        astray = astray & ~axes | axes & ~(fan.aim & self.stays)
-        astray |= axes & (self._blocked[astray | pending & self.moved] | self._waits[unmoved])
-        return self._packed(pending, cut | axes, astray, unmoved)
+        ``pending`` is what is after it, and ``aim`` those that can cut where they stay.
+        """
+        standing = self._standings.get(number) or self._standing(number)
+        key = (pending << self.width | moved) << self.width | aim
+        found = standing.ahead.get(key)
+        if found is None:
+            cut, astray, unmoved = standing.cut, standing.astray, standing.unmoved & ~moved
+            if moved:
+                astray = astray & ~moved | moved & ~(aim & self.stays)
+                astray |= moved & (self._blocked[astray | pending & self.moved] | self._waits[unmoved])
+            found = standing.ahead[key] = self._packed(pending, cut | moved, astray, unmoved)
+        return found
 
-    def _packed(self, pending: int, cut: int, astray: int, unmoved: int) -> tuple[Situation, int]:
+    def _packed(self, pending: int, cut: int, astray: int, unmoved: int) -> Ahead:
         made = self.made & ~pending
         situation = pending & self.moved | (astray | made | unmoved << self.width) << self.width
         return situation, (self.stays & ~cut & ~pending | made).bit_count()
 
-    def _cut(self, number: int) -> tuple[int, int, int]:
-        """The axes that cut any dim, those of them that do not stay, and those of these that are where they were."""
+    def _standing(self, number: int) -> Standing:
         cut = astray = unmoved = 0
         for dim, entry in enumerate(self.problem.cuts.entries[number]):
             if entry:
@@ -103,7 +125,11 @@ class Situations:
                 cut |= part[0]
                 astray |= part[1]
                 unmoved |= part[2]
-        found = self._known[number] = cut, astray, unmoved
+        key = cut, astray, unmoved
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = Standing(*key)
+        self._standings[number] = found
         return found
 
     def _part(self, dim: int, entry: tuple[int, ...]) -> tuple[int, int, int]:
@@ -117,11 +143,9 @@ class Situations:
 
     def before(self, at: Situation) -> Iterator[Before]:
         """Every step that leads to a situation, from where, and what it costs at least."""
-        width, every = self.width, self.every
-        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
-        undone = pending | astray
-        equal = self.moved & ~self.made & ~undone
-        done = equal & self.stays
+        width = self.width
+        pending, astray, unmoved = self._unpacked(at)
+        equal = self.moved & ~self.made & ~pending & ~astray
         for axis in _bits(astray & ~self.made & ~unmoved):
             yield 0 if axis & self.stays else 1, at ^ axis << width, None
         for axis in _bits(self.made & pending):
@@ -129,64 +153,73 @@ class Situations:
             yield 0, before, None
             if axis & self.tracked and not (self._outside[axis] & ~unmoved or self._within[axis] & unmoved):
                 yield 0, before | axis << 2 * width, None
-        yield from self._gathered(at, equal, done)
-        yield from self._exchanged(at, done)
+        yield from self._gathered(at, equal)
+        yield from self._exchanged(at, equal & self.stays)
         if self.summed & ~pending:
-            yield from self._reduced(at, equal, done)
+            yield from self._reduced(at, equal)
 
-    def _gathered(self, at: Situation, equal: int, done: int) -> Iterator[Before]:
+    def _unpacked(self, at: Situation) -> tuple[int, int, int]:
+        return at & self.every, at >> self.width & self.every, at >> 2 * self.width
+
+    def _gathered(self, at: Situation, equal: int) -> Iterator[Before]:
         """The axes of a gather cut one dim, innermost: where one is known to be, all are, and no other is inside it.
 
         One that is to be pending is no less pending for it: only that it leaves the dim where it was counts.
         """
-        width, every = self.width, self.every
-        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
-        undone, others = pending | astray, astray & ~unmoved & ~self.made
-        anywhere = self.problem.holdings.anywhere
+        width, anywhere = self.width, self.problem.holdings.anywhere
+        pending, astray, unmoved = self._unpacked(at)
         along = astray & self.made & self.tracked & ~unmoved
         for gathered, group in self._groups(equal | along):
-            axes, leave = gathered & equal, gathered & along
-            cut, free = astray | axes, done & ~axes & ~self._blocked[undone | axes]
-            least = group.price((group.ranks - 1) * anywhere[cut | free])
-            for some in parts_of(axes & self.tracked):
-                taken = some | leave
-                dims = self._dims[taken]
-                if dims & (dims - 1) or self._outside[taken] & ~taken & ~unmoved:
-                    continue
-                if self._within[taken] & unmoved & ~gathered:
-                    continue
-                still = unmoved | taken
-                exactly = partial(self._gather, group, free & ~self._waits[still], still, cut, others, dims, axes)
-                yield least, at | (axes | taken << width) << width, exactly
+            axes = gathered & equal
+            free = equal & self.stays & ~axes & ~self._blocked[pending | astray | axes]
+            least = group.price((group.ranks - 1) * anywhere[astray | axes | free])
+            for taken, dims, outside, within in self._takings(axes, gathered & along):
+                if not (dims & (dims - 1) or outside & ~unmoved or within & unmoved):
+                    yield (
+                        least,
+                        at | (axes | taken << width) << width,
+                        partial(self._gather, group, at, axes, taken),
+                    )
 
     def _exchanged(self, at: Situation, done: int) -> Iterator[Before]:
         """Axes come to where they stay, or leave the dim where they were."""
-        width, every_axis = self.width, self.every
-        pending, astray, unmoved = at & every_axis, at >> width & every_axis, at >> 2 * width
-        undone, tracked = pending | astray, self.tracked
-        anywhere = self.problem.holdings.anywhere
-        along = astray & tracked & ~unmoved
+        width, anywhere = self.width, self.problem.holdings.anywhere
+        pending, astray, unmoved = self._unpacked(at)
+        undone = pending | astray
+        along = astray & self.tracked & ~unmoved
         now = (self._waits[unmoved] | self._blocked[undone]) & done
         for every, group in self._groups(done & ~now | along):
-            axes, elsewhere = every & done, every & along
-            free, into = done & ~self._blocked[undone | axes], self._into[axes]
-            held = anywhere[astray | free | axes]
-            for some in parts_of(axes & tracked):
-                taken = elsewhere | some
-                still, dims = unmoved | taken, self._dims[taken]
-                if self._outside[taken] & ~still or self._within[taken] & unmoved & ~taken:
-                    continue
-                home, bare = free & ~self._waits[still] | axes, bool(dims & into)
-                exactly = partial(self._exchange, every, astray, home, unmoved, into | dims, bare=bare)
-                least = group.price(held if bare else held - held // group.ranks)
-                yield least, at | (axes | taken << width) << width, exactly
+            axes = every & done
+            into, held = self._into[axes], anywhere[astray | done & ~self._blocked[undone | axes] | axes]
+            for taken, dims, outside, within in self._takings(axes, every & along):
+                if not (outside & ~unmoved or within & unmoved):
+                    yield (
+                        _received(group, held, bare=bool(dims & into)),
+                        at | (axes | taken << width) << width,
+                        partial(self._exchange, every, at, axes, taken),
+                    )
 
-    def _reduced(self, at: Situation, equal: int, done: int) -> Iterator[Before]:
+    def _takings(self, axes: int, leaving: int) -> list[tuple[int, int, int, int]]:
+        """Which of these may be taken off a dim where they have been since the start, ``leaving`` in any case.
+
+        The axes taken, their dims, those outside them that must still be there, and those inside that must not.
+        """
+        key = axes | leaving << self.width
+        found = self._takings_of.get(key)
+        if found is None:
+            found = self._takings_of[key] = [
+                (taken, self._dims[taken], self._outside[taken] & ~taken, self._within[taken])
+                for taken in [some | leaving for some in parts_of(axes & self.tracked)]
+            ]
+        return found
+
+    def _reduced(self, at: Situation, equal: int) -> Iterator[Before]:
         """What is no longer pending is equal, or cuts one dim, inside all that do."""
-        width, every = self.width, self.every
-        pending, astray, unmoved = at & every, at >> width & every, at >> 2 * width
+        width, anywhere = self.width, self.problem.holdings.anywhere
+        pending, astray, unmoved = self._unpacked(at)
         undone, others = pending | astray, astray & ~unmoved & ~self.made
-        free, anywhere = done & ~self._waits[unmoved], self.problem.holdings.anywhere
+        done = equal & self.stays
+        free = done & ~self._waits[unmoved]
         for axes, group in self._sums(self.summed & equal):
             held = self._held(free & ~axes & ~self._blocked[undone | axes], unmoved, astray)
             yield 2 * group.price((group.ranks - 1) * -(-held // group.ranks)) - ONE, at | axes, None
@@ -195,31 +228,44 @@ class Situations:
             dims = self._into[axes & done]
             if not dims & (dims - 1):
                 home = free & ~self._blocked[undone | axes] | axes & done
-                exactly = partial(self._gather, group, home, unmoved, astray, others & ~axes, dims, axes)
+                exactly = partial(self._brought, group, home, unmoved, astray, others & ~axes, dims, axes)
                 least = group.price((group.ranks - 1) * anywhere[astray | home])
                 yield least, (at | axes) & ~(axes << width), exactly
 
-    def _gather(self, group: CollectiveGroup, *where: int) -> int | None:
+    def _gather(self, group: CollectiveGroup, at: Situation, axes: int, taken: int) -> int | None:
+        """What a gather of ``axes`` costs, those ``taken`` off the dim where they were at the start."""
+        pending, astray, unmoved = self._unpacked(at)
+        undone, still = pending | astray | axes, unmoved | taken
+        home = self.moved & ~self.made & self.stays & ~undone & ~self._blocked[undone] & ~self._waits[still]
+        others = astray & ~unmoved & ~self.made
+        return self._brought(group, home, still, astray | axes, others, self._dims[taken], axes)
+
+    def _brought(self, group: CollectiveGroup, *where: int) -> int | None:
         """What it costs to bring a rank as much as each of the others holds."""
         held = self._held(*where)
         return None if held == NOWHERE else group.price((group.ranks - 1) * held)
 
-    def _exchange(self, every: int, astray: int, home: int, unmoved: int, dims: int, *, bare: bool) -> int | None:
-        """What an exchange costs that takes these axes and perhaps others.
+    def _exchange(self, every: int, at: Situation, axes: int, taken: int) -> int | None:
+        """What an exchange costs that takes ``every`` one of these and perhaps others, and brings ``axes`` home.
 
         Another one that it does not take is on no dim to which one comes that stays there, and inside none that it
         takes.
         """
+        pending, astray, unmoved = self._unpacked(at)
+        undone = pending | astray
+        into, off = self._into[axes], self._dims[taken]
+        free = self.moved & ~self.made & self.stays & ~undone & ~self._blocked[undone | axes]
+        where = free & ~self._waits[unmoved | taken] | axes, unmoved, astray
         others = astray & ~every & ~unmoved & ~self.made
-        least: int | None = None
+        fewest, least = self._held(*where), None
         for more in parts_of(others):
             group = self.problem.least_group(every | more)
-            held = NOWHERE if group is None else self._held(home, unmoved, astray, others & ~more, dims)
-            if group is not None and held != NOWHERE:
-                price = group.price(held if bare else held - held // group.ranks)
+            if group is None or (least is not None and least <= _received(group, fewest, bare=bool(into & off))):
+                continue
+            held = self._held(*where, others & ~more, into | off) if others & ~more else fewest
+            if held != NOWHERE:
+                price = _received(group, held, bare=bool(into & off))
                 least = price if least is None else min(least, price)
-                if not others or (not more and held == self._held(home, unmoved, astray)):
-                    break
         return least
 
     def _held(self, home: int, still: int, cut: int, barred: int = 0, dims: int = 0, inside: int = 0) -> int:
@@ -237,6 +283,8 @@ class Situations:
         return held
 
     def _least_held(self, home: int, still: int, cut: int, barred: int, dims: int, inside: int) -> int:
+        if self.problem.holdings.even and not barred:
+            return self.problem.holdings.anywhere[home | still | cut]
         pairs = zip(self.problem.homes, self.starts, strict=True)
         on_dims = tuple([home & goal | still & start for goal, start in pairs])
         free, least = cut & ~home & ~still, self.problem.holdings.least
@@ -270,6 +318,11 @@ class Union(dict[int, int]):
     def __missing__(self, axes: int) -> int:
         found = self[axes] = self[axes & (axes - 1)] | self.of[(axes & -axes).bit_length() - 1]
         return found
+
+
+def _received(group: CollectiveGroup, held: int, *, bare: bool) -> int:
+    """What an exchange costs after which a rank holds so much, of which it had as large a part as it can, or none."""
+    return group.price(held if bare else held - held // group.ranks)
 
 
 def _common(entry: tuple[int, ...], other: tuple[int, ...]) -> int:
