@@ -31,7 +31,7 @@ class Remaining:
         """No more than what is left there, found without looking further."""
         cost = self.settled.get(situation)
         if cost is None:
-            return self.queue[0][0] - self._before(situation) if self.queue else float("inf")
+            return self.queue[0][0] - self.passed.until(situation) if self.queue else float("inf")
         return cost
 
     def least(self, situation: Situation) -> float:
@@ -42,8 +42,6 @@ class Remaining:
     def _settle(self, situation: Situation) -> float:
         """What a step costs exactly is asked when it could be the next."""
         settled, queue, found, passed = self.settled, self.queue, self.found, self.passed
-        situations = self.situations
-        summed, leaving, off = situations.summed, situations.leaving, 2 * situations.width
         while situation not in settled:
             if not queue:
                 return float("inf")
@@ -55,14 +53,14 @@ class Remaining:
                 if cost is None or ((known := found.get(at)) is not None and known <= spent + cost):
                     continue
                 found[at] = spent = spent + cost
-                if spent + self._before(at) > bound:
+                if spent + passed.until(at) > bound:
                     self.order += 1
-                    heapq.heappush(queue, (spent + self._before(at), self.order, at, spent, None))
+                    heapq.heappush(queue, (spent + passed.until(at), self.order, at, spent, None))
                     continue
             settled[at] = spent
-            for cost, before, exactly in situations.before(at):
+            for cost, before, exactly in self.situations.before(at):
                 if before not in settled and (now := spent + cost) < found.get(before, now + 1):
-                    bound = now + passed[summed & before | leaving & before >> off]
+                    bound = now + passed.until(before)
                     self.order += 1
                     if exactly is None:
                         found[before] = now
@@ -71,29 +69,32 @@ class Remaining:
                         heapq.heappush(queue, (bound, self.order, before, spent, exactly))
         return settled[situation]
 
-    def _before(self, situation: Situation) -> int:
-        """What any way from the start to a situation costs at least."""
-        situations = self.situations
-        return self.passed[situations.summed & situation | situations.leaving & situation >> 2 * situations.width]
-
 
 class Passed(dict[int, int]):
-    """What any way from the start costs at least, by what is left: axes to be summed, and those to leave their dims."""
+    """What any way from the start has cost at least, by what is left of it: axes to be summed, and to leave their dims.
+
+    It is the cheapest way in a world that is simpler still, in which a rank holds as little as if all other axes cut.
+    """
 
     def __init__(self, problem: Problem, situations: Situations) -> None:
-        super().__init__({situations.summed | situations.leaving: 0})
         self.problem, self.situations = problem, situations
+        self.summed, self.leaving, self.off = situations.summed, situations.leaving, 2 * situations.width
+        super().__init__({self.summed | self.leaving: 0})
+
+    def until(self, situation: Situation) -> int:
+        """What a way from the start to a situation costs at least."""
+        return self[self.summed & situation | self.leaving & situation >> self.off]
 
     def __missing__(self, left: int) -> int:
-        situations, groups, holdings = self.situations, self.problem.groups, self.problem.holdings
-        held = -(-holdings.whole // holdings.ranks[situations.moved & ~(left & situations.summed)])
+        groups, holdings = self.problem.groups, self.problem.holdings
+        held = -(-holdings.whole // holdings.ranks[self.situations.moved & ~(left & self.summed)])
         found = [
             self[left | axes] + groups[axes].price((groups[axes].ranks - 1) * held)
-            for axes in subsets(situations.summed & ~left)
+            for axes in subsets(self.summed & ~left)
         ]
         found += [
             self[left | axes] + groups[axes].price(held - held // groups[axes].ranks)
-            for axes in subsets(situations.leaving & ~left)
+            for axes in subsets(self.leaving & ~left)
         ]
         least = self[left] = min(found)
         return least
