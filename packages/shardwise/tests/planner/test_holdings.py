@@ -12,6 +12,7 @@ import torch
 from shardwise.planner.holdings import NOWHERE, Holdings
 
 SIZES = (2, 3, 4)
+MANY = (2, 3, 2, 2, 4, 3)
 SHAPES = [(5, 7), (24, 24), (1, 30, 2), (3, 10, 13)]
 
 
@@ -19,46 +20,50 @@ def numbers(bits):
     return [at for at in range(bits.bit_length()) if bits >> at & 1]
 
 
-def first_length(length, axes):
+def first_length(length, ranks):
     """What is left of a dim on the first rank when one axis after the other cuts it."""
-    for axis in axes:
-        length = torch.arange(length).chunk(SIZES[axis])[0].numel()
+    for each in ranks:
+        length = torch.arange(length).chunk(each)[0].numel()
     return length
 
 
-def listed(shape, dims, cut, free, barred, off):
+def listed(sizes, shape, dims, cut, free, barred, off):
     found = []
     for places in itertools.product(dims, repeat=len(numbers(free))):
         placed = dict(zip(numbers(free), places, strict=True))
         if not any(barred >> axis & 1 and off >> dim & 1 for axis, dim in placed.items()):
             found.append(
                 math.prod(
-                    first_length(length, [*numbers(axes), *(axis for axis, at in placed.items() if at == dim)])
+                    first_length(
+                        length,
+                        [sizes[at] for at in (*numbers(axes), *(axis for axis in placed if placed[axis] == dim))],
+                    )
                     for dim, (length, axes) in enumerate(zip(shape, cut, strict=True))
                 )
             )
     return min(found, default=NOWHERE)
 
 
+@pytest.mark.parametrize("sizes", [SIZES, MANY], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_least_that_is_held_is_the_least_of_all_ways(shape):
+def test_the_least_that_is_held_is_the_least_of_all_ways(shape, sizes):
     chance = random.Random(str(shape))
     dims = tuple(range(len(shape)))
-    even = all(length % math.prod(SIZES) == 0 for length in shape)
-    holdings = Holdings(SIZES, shape, dims, even=even)
+    even = all(length % math.prod(sizes) == 0 for length in shape)
+    holdings = Holdings(sizes, shape, dims, even=even)
     found = []
     for _ in range(200):
         cut, free = [0] * len(shape), 0
-        for axis in range(len(SIZES)):
+        for axis in range(len(sizes)):
             place = chance.randrange(len(shape) + 2)
             if place < len(shape):
                 cut[place] |= 1 << axis
-            elif place == len(shape):
+            elif place == len(shape) and free.bit_count() < 4:
                 free |= 1 << axis
-        barred = chance.randrange(8) & free
+        barred = chance.randrange(1 << len(sizes)) & free
         off = chance.randrange(1 << len(shape)) if barred else 0
         found.append(holdings.least(tuple(cut), free, barred, off))
-        assert found[-1] == listed(shape, dims, cut, free, barred, off), (cut, free, barred, off)
+        assert found[-1] == listed(sizes, shape, dims, cut, free, barred, off), (cut, free, barred, off)
     assert NOWHERE in found
     assert len(set(found)) > 5
 

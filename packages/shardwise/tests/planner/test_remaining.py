@@ -34,7 +34,7 @@ def problems(shape, links):
 
 
 def steps_of(situations):
-    """What steps cost exactly, by where they lead from and where to, of all situations from which the end is reached."""
+    """What steps cost exactly, by where they lead from and where to, of all situations that lead to the end."""
     seen, found, costs = {situations.end}, [situations.end], {}
     for at in found:
         for least, before, exactly in situations.before(at):

@@ -17,6 +17,7 @@ not known, nor which of two on one dim is inside.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -143,20 +144,23 @@ class Situations:
 
     def before(self, at: Situation) -> Iterator[Before]:
         """Every step that leads to a situation, from where, and what it costs at least."""
-        width = self.width
-        pending, astray, unmoved = self._unpacked(at)
+        pending, astray, _ = self._unpacked(at)
         equal = self.moved & ~self.made & ~pending & ~astray
+        reduced = self._reduced(at, equal) if self.summed & ~pending else ()
+        return itertools.chain(
+            self._local(at), self._gathered(at, equal), self._exchanged(at, equal & self.stays), reduced
+        )
+
+    def _local(self, at: Situation) -> Iterator[Before]:
+        """Cut what is equal, and make what is to be pending at the end an addend."""
+        pending, astray, unmoved = self._unpacked(at)
         for axis in _bits(astray & ~self.made & ~unmoved):
-            yield 0 if axis & self.stays else 1, at ^ axis << width, None
+            yield 0 if axis & self.stays else 1, at ^ axis << self.width, None
         for axis in _bits(self.made & pending):
-            before = at ^ (axis | axis << width)
+            before = at ^ (axis | axis << self.width)
             yield 0, before, None
             if axis & self.tracked and not (self._outside[axis] & ~unmoved or self._within[axis] & unmoved):
-                yield 0, before | axis << 2 * width, None
-        yield from self._gathered(at, equal)
-        yield from self._exchanged(at, equal & self.stays)
-        if self.summed & ~pending:
-            yield from self._reduced(at, equal)
+                yield 0, before | axis << 2 * self.width, None
 
     def _unpacked(self, at: Situation) -> tuple[int, int, int]:
         return at & self.every, at >> self.width & self.every, at >> 2 * self.width
