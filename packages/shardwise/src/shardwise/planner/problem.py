@@ -174,8 +174,8 @@ class Problem:
 
 
 class Groups(dict[int, CollectiveGroup]):
-    """By a set of axes, as bits, what a collective over them joins. A message takes ``rates[axis][0]``, and each
-    element ``rates[axis][1]``; where one axis is the slowest in both, the others play no part."""
+    """By a set of axes, as bits, what a collective over them joins: where one of them is the slowest in messages and in
+    elements, the others play no part. ``rates`` are attoseconds per message and per element over each axis."""
 
     def __init__(self, sizes: Sequence[int], rates: Iterable[tuple[int, int]]) -> None:
         super().__init__()

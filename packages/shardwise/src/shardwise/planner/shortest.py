@@ -24,8 +24,12 @@ def shortest(problem: Problem) -> Sequence[Move] | None:
 
 
 class _Search:
-    """Steps that differ in their ends wait in the queue together, with the least that any of them costs, until that is
-    the least of all. How much is left to do after something is known exactly when it is looked at, not before.
+    """A search for the cheapest path.
+
+    Steps that differ in their ends wait in the queue together, with the least that any of them costs, until that is the
+    least of all. How much is left to do after something is found exactly when it could be the next, not before.
+    An entry of the queue: the bound, its place among equal ones, the state and what has been spent until there, steps
+    from it or None for the state itself, and what is known of the bound, to which what is left in a situation is added.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -39,7 +43,7 @@ class _Search:
         self.order = 0
 
     def path(self) -> list[Move] | None:
-        """The cheapest."""
+        """The moves of the cheapest one; None if there is none."""
         left, queue, spent = self.left, self.queue, self.spent
         spent[self.start[0]][self.start[1]] = 0
         self._wait(self.start, 0, None, 0, self.situations.of(self.start[1], self.start[0]))
@@ -62,7 +66,7 @@ class _Search:
         return None
 
     def _look(self, state: Numbered, sofar: int, fans: Iterable[Fan]) -> None:
-        """Let steps wait; of those that have one end, the end."""
+        """Let steps wait; of a step whose end is known, the state there."""
         pending, number = state
         for fan in fans:
             if not fan.late:
@@ -73,7 +77,7 @@ class _Search:
                 self._wait(state, sofar, fan, known, ahead)
 
     def _reach(self, state: Numbered, sofar: int, fan: Fan) -> None:
-        """The ends of steps."""
+        """Let the states wait to which steps lead, those to which no cheaper way is known."""
         still = state[0] & ~fan.summed | fan.made
         costs, least, goal, of = self.spent[still], self.least, self.goal, self.situations.of
         for cut, price, elements in fan.ends() if callable(fan.ends) else fan.ends:
@@ -87,8 +91,10 @@ class _Search:
                 self._wait(after, now, None, now, of(cut, still))
 
     def _wait(self, state: Numbered, sofar: int, fan: Fan | None, known: int, ahead: Ahead) -> None:
-        """``known`` is what has been spent, and what is to be spent next. Of alike ones that which is furthest on its
-        way comes first."""
+        """Put a state in the queue, or steps from it: ``known`` is what has been spent, and what they cost at least.
+
+        Of those that look alike the one that is furthest on its way comes first.
+        """
         situation, steps = ahead
         known += steps
         bound = known + self.left.at_least(situation)

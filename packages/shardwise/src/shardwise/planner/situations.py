@@ -32,13 +32,11 @@ Exactly = Callable[[], "int | None"]
 Before = tuple[int, Situation, "Exactly | None"]
 """Of a step: what it costs at least, from where it leads, and, if it may cost more, what gives its cost: None where
 there is no such step."""
-
-
 Ahead = tuple[Situation, int]
 """A situation, and the local steps left to do there that none counts."""
 
 
-class Standing:
+class AxisRoles:
     """What cuts have in common that differ in the order and the dims of axes that do not stay.
 
     ``cut``      the axes that cut any dim, ``astray`` those of them that do not stay, and ``unmoved`` those of these
@@ -59,6 +57,7 @@ class Situations:
     ``end``      the one at the goal.
     ``summed``   the axes over which a reduction is pending that is to be done.
     ``leaving``  those that a collective has to take from where they are at the start.
+    ``moved``    all that any step touches.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -70,8 +69,8 @@ class Situations:
         self.stays = sum(problem.homes)
         self.summed = problem.start[0] & self.moved
         self.starts = tuple(map(bits_of, problem.start[1]))
-        self._standings: dict[int, Standing] = {}
-        self._alike: dict[tuple[int, int, int], Standing] = {}
+        self._roles: dict[int, AxisRoles] = {}
+        self._alike: dict[tuple[int, int, int], AxisRoles] = {}
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         self._joint: dict[int, list[tuple[int, CollectiveGroup]]] = {}
         self._held_of: dict[int, int] = {}
@@ -102,15 +101,15 @@ class Situations:
 
         ``pending`` is what is after it, and ``aim`` those that can cut where they stay.
         """
-        standing = self._standings.get(number) or self._standing(number)
+        roles = self._roles.get(number) or self._roles_in(number)
         key = (pending << self.width | moved) << self.width | aim
-        found = standing.ahead.get(key)
+        found = roles.ahead.get(key)
         if found is None:
-            cut, astray, unmoved = standing.cut, standing.astray, standing.unmoved & ~moved
+            cut, astray, unmoved = roles.cut, roles.astray, roles.unmoved & ~moved
             if moved:
                 astray = astray & ~moved | moved & ~(aim & self.stays)
                 astray |= moved & (self._blocked[astray | pending & self.moved] | self._waits[unmoved])
-            found = standing.ahead[key] = self._packed(pending, cut | moved, astray, unmoved)
+            found = roles.ahead[key] = self._packed(pending, cut | moved, astray, unmoved)
         return found
 
     def _packed(self, pending: int, cut: int, astray: int, unmoved: int) -> Ahead:
@@ -118,7 +117,7 @@ class Situations:
         situation = pending & self.moved | (astray | made | unmoved << self.width) << self.width
         return situation, (self.stays & ~cut & ~pending | made).bit_count()
 
-    def _standing(self, number: int) -> Standing:
+    def _roles_in(self, number: int) -> AxisRoles:
         cut = astray = unmoved = 0
         for dim, entry in enumerate(self.problem.cuts.entries[number]):
             if entry:
@@ -129,17 +128,14 @@ class Situations:
         key = cut, astray, unmoved
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = Standing(*key)
-        self._standings[number] = found
+            found = self._alike[key] = AxisRoles(*key)
+        self._roles[number] = found
         return found
 
     def _part(self, dim: int, entry: tuple[int, ...]) -> tuple[int, int, int]:
         both, still = (_common(entry, other[1][dim]) for other in (self.problem.goal, self.problem.start))
-        part = self._parts[dim, entry] = (
-            bits_of(entry),
-            bits_of(entry[both:]),
-            bits_of(entry[both:still]) & self.tracked,
-        )
+        unmoved = bits_of(entry[both:still]) & self.tracked
+        part = self._parts[dim, entry] = bits_of(entry), bits_of(entry[both:]), unmoved
         return part
 
     def before(self, at: Situation) -> Iterator[Before]:
@@ -179,11 +175,8 @@ class Situations:
             least = group.price((group.ranks - 1) * anywhere[astray | axes | free])
             for taken, dims, outside, within in self._takings(axes, gathered & along):
                 if not (dims & (dims - 1) or outside & ~unmoved or within & unmoved):
-                    yield (
-                        least,
-                        at | (axes | taken << width) << width,
-                        partial(self._gather, group, at, axes, taken),
-                    )
+                    exactly = partial(self._gather, group, at, axes, taken)
+                    yield least, at | (axes | taken << width) << width, exactly
 
     def _exchanged(self, at: Situation, done: int) -> Iterator[Before]:
         """Axes come to where they stay, or leave the dim where they were."""
@@ -197,11 +190,9 @@ class Situations:
             into, held = self._into[axes], anywhere[astray | done & ~self._blocked[undone | axes] | axes]
             for taken, dims, outside, within in self._takings(axes, every & along):
                 if not (outside & ~unmoved or within & unmoved):
-                    yield (
-                        _received(group, held, bare=bool(dims & into)),
-                        at | (axes | taken << width) << width,
-                        partial(self._exchange, every, at, axes, taken),
-                    )
+                    least = _received(group, held, bare=bool(dims & into))
+                    exactly = partial(self._exchange, every, at, axes, taken)
+                    yield least, at | (axes | taken << width) << width, exactly
 
     def _takings(self, axes: int, leaving: int) -> list[tuple[int, int, int, int]]:
         """Which of these may be taken off a dim where they have been since the start, ``leaving`` in any case.
@@ -258,17 +249,18 @@ class Situations:
         pending, astray, unmoved = self._unpacked(at)
         undone = pending | astray
         into, off = self._into[axes], self._dims[taken]
+        bare = bool(into & off)
         free = self.moved & ~self.made & self.stays & ~undone & ~self._blocked[undone | axes]
         where = free & ~self._waits[unmoved | taken] | axes, unmoved, astray
         others = astray & ~every & ~unmoved & ~self.made
         fewest, least = self._held(*where), None
         for more in parts_of(others):
             group = self.problem.least_group(every | more)
-            if group is None or (least is not None and least <= _received(group, fewest, bare=bool(into & off))):
+            if group is None or (least is not None and least <= _received(group, fewest, bare=bare)):
                 continue
             held = self._held(*where, others & ~more, into | off) if others & ~more else fewest
             if held != NOWHERE:
-                price = _received(group, held, bare=bool(into & off))
+                price = _received(group, held, bare=bare)
                 least = price if least is None else min(least, price)
         return least
 
