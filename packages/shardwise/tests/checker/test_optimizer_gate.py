@@ -279,6 +279,62 @@ def test_what_a_step_makes_of_a_refused_setting_is_no_finding_of_its_own(tp_mesh
     assert [finding.code for finding in found.result().findings] == ["SW617"]
 
 
+LIMITS: dict[str, Callable[[nn.Parameter, Any], object]] = {
+    "clip_grad_norm_": lambda weight, number: nn.utils.clip_grad_norm_([weight], number),
+    "clip_grad_norm_ takes another max_norm": lambda weight, number: nn.utils.clip_grad_norm_(
+        parameters=weight, max_norm=number, norm_type=1.0
+    ),
+    "clip_grad_value_ takes another clip_value": lambda weight, number: nn.utils.clip_grad_value_(
+        iter([weight]), number
+    ),
+    "ReduceLROnPlateau.step takes another metric": lambda weight, number: torch.optim.lr_scheduler.ReduceLROnPlateau(
+        torch.optim.SGD([weight], 0.1)
+    ).step(number),
+}
+
+
+@pytest.mark.parametrize("said", LIMITS)
+@pytest.mark.parametrize("number", ["item", "detach"])
+def test_what_equal_gradients_are_clipped_by_and_steps_go_by_is_equal_too(tp_mesh: Any, said: str, number: str) -> None:
+    """What becomes of the ranks otherwise is in the next test."""
+    weight = spmd.assert_type(nn.Parameter(torch.randn(4)), {"tp": I})
+    own = nn.Parameter(torch.randn(4))
+    with typecheck():
+        spmd.assert_type(own, {"tp": V})
+        kinds = (V, P, R, I) if number == "detach" else (V, R, I)  # a pending sum is not read
+        losses = {kind: getattr(spmd.assert_type(torch.tensor(2.0), {"tp": kind}), number)() for kind in kinds}
+        spmd.all_reduce(own.square().sum(), "tp", src=V, dst=I).backward()
+        weight.square().sum().backward()
+        for kind in kinds[:-2]:
+            with refused("SW617", said):
+                LIMITS[said](weight, losses[kind])
+        for kind in (R, I):
+            LIMITS[said](weight, losses[kind])
+        if "norm" not in said:  # the norm of pieces is another matter
+            LIMITS[said](own, losses[V])
+
+
+@pytest.mark.parametrize("said", LIMITS)
+def test_ranks_that_clip_or_schedule_by_numbers_of_their_own_drift_apart(said: str) -> None:
+    def trained(rank: int, shares: bool) -> list[float]:
+        weight, rate = nn.Parameter(torch.ones(4)), 1.0
+        for metric in (1.0, 1.0 + (0 if shares else rank)):
+            weight.grad = torch.ones(4)
+            if said.startswith("Reduce"):
+                optimizer = torch.optim.SGD([weight], rate)
+                schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
+                schedule.best = 4.0
+                schedule.step(metric)
+                optimizer.step()
+            else:
+                LIMITS[said](weight, metric / 4)
+                torch.optim.SGD([weight], rate).step()
+        return weight.tolist()
+
+    assert trained(0, shares=True) == trained(1, shares=True)
+    assert trained(0, shares=False) != trained(1, shares=False)
+
+
 class Summing(torch.optim.Optimizer):
     """Averages gradients in its own step, by a function of this file."""
 

@@ -49,14 +49,14 @@ def gradient_kept_back(op: str, names: Sequence[str], axis: MeshAxis, method: st
 
 
 def setting_differs(op: str, setting: str, names: Sequence[str], axis: MeshAxis) -> Diagnosis:
-    """SW617 of a learning rate or another setting that ranks have differently."""
+    """SW617 of a learning rate or another setting that ranks have differently, as the norm to which they clip."""
     where = axis_text(axis)
     return Diagnosis(
         "SW617",
-        f"{op} takes a step with another {setting} on each rank of {where}, and {listed(names)} "
+        f"{op} takes another {setting} on each rank of {where}, and {listed(names)} "
         f"{'is' if len(names) == 1 else 'are'} equal there",
         (f"each of the {axis.size()} ranks takes another step, and what should be equal drifts apart",),
-        (f"compute {setting} from what all ranks of {where} have alike, and not from a number of the rank",),
+        (f"compute {setting} from what all ranks of {where} have alike, and not from what a rank has for itself",),
     )
 
 

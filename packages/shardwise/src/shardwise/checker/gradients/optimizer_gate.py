@@ -49,17 +49,16 @@ from ..diagnosis.step_findings import (
     gradient_not_summed,
     gradient_off_scale,
     gradient_unseen,
-    setting_differs,
 )
 from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
-from ..state.numbers import TYPED_NUMBERS, plain, type_here
 from ..state.session import CheckSession
 from .averaged_later import settle
 from .conflicts import note_step
 from .own_steps import communicates
 from .replicas import unsynchronised
 from .sharded_gradients import kept_back
+from .step_settings import shared_setting
 
 FindSession = Callable[[], CheckSession | None]
 _FACTS = 3
@@ -208,17 +207,14 @@ def _check_waited(session: CheckSession, optimizer: torch.optim.Optimizer, step:
                 check_tensor(session, step, parameter, writes=True, label=functools.partial(name_of, parameter))
 
 
-def _check_settings(session: CheckSession, optimizer: torch.optim.Optimizer, names: Mapping[int, str | int]) -> None:
+def _check_settings(session: CheckSession, optimizer: torch.optim.Optimizer, known: Mapping[int, str | int]) -> None:
     """Report settings, as a learning rate, that differ between ranks on which the parameters are equal."""
+    step = f"{type(optimizer).__name__}.step"
     for group in optimizer.param_groups:
         for setting, value in group.items():
-            told = type_here(value) if value.__class__ in TYPED_NUMBERS else type_of(value)
-            for axis in told.varying_axes:
-                equal = [parameter for parameter in group["params"] if type_of(parameter).is_equal(axis)]
-                if equal:
-                    said = setting_differs(f"{type(optimizer).__name__}.step", setting, _names(equal, names), axis)
-                    report(session, LocatedCall("step", []), said, axis, operands=())
-                    group[setting] = plain(value)  # what the step makes of it is no finding of its own
+            group[setting] = shared_setting(
+                session, step, setting, value, group["params"], lambda equal: _names(equal, known)
+            )
 
 
 def _refuse_scale(

@@ -15,6 +15,7 @@ from shardwise.interop.torch_compat import MissingName
 
 from . import (
     autograd_functions,
+    clipping,
     coalescing,
     compiled,
     control_flow,
@@ -58,6 +59,7 @@ PLUGINS: tuple[Plugin, ...] = (
     nested.PLUGIN,
     grad_scaler.PLUGIN,
     total_norm.PLUGIN,
+    clipping.PLUGIN,
     group_sizes.PLUGIN,
     group_sizes.CHOICES,
     rank_numbers.PLUGIN,
