@@ -36,6 +36,11 @@ from torch.distributed.tensor import DTensor, Replicate
 def from_local(x):
     return DTensor.from_local(x, mesh["tp"], [Replicate()], run_check=False)
 """
+TRAINED = """
+p, q = (spmd.assert_type(nn.Parameter(torch.ones(4)), {"dp": R, "tp": R}) for _ in range(2))
+p.grad, q.grad = (spmd.assert_type(torch.ones(4), {"dp": R, "tp": R}) for _ in range(2))
+opt = torch.optim.SGD([p, q], lr=0.1)
+"""
 WRONG = {
     "a number by rank": ("SW507", "y = x * (at + 1)\nz = y + 1\n", 1),
     "a number by rank, in place": ("SW507", "y = x.clone()\ny.mul_(at + 1)\nz = y + 1\n", 2),
@@ -92,6 +97,10 @@ WRONG = {
         "model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4), process_group=dp, init_sync=False)\n",
         2,
     ),
+    "a parameter that one rank alone changes": (
+        "SW507", TRAINED + "if at:\n    with torch.no_grad():\n        p.mul_(2)\nopt.step()\nopt.step()\n", 9,
+    ),
+    "a gradient scaled by rank": ("SW507", TRAINED + "with torch.no_grad():\n    p.grad.mul_(at + 1)\nopt.step()\n", 6),
     "a table by rank": ("SW508", "m = spmd.assert_type(torch.arange(4) + at, {'dp': V, 'tp': R})\n", 1),
     "a dim of a typed collective": (
         "SW505",
@@ -129,6 +138,15 @@ RIGHT = {
     "noise of the shape of a tensor, of one seed": "torch.manual_seed(seed)\ny = torch.randn_like(x)\nz = x + y\n",
     "data by the other rank that a DTensor has on all ranks": (
         DTENSOR + "d = from_local(torch.randn(8).chunk(2)[mesh.get_local_rank('dp')])\n"
+    ),
+    "parameters that one rank puts away and back": (
+        TRAINED
+        + "opt.step()\nif at:\n    with torch.no_grad():\n        saved = p.detach().clone()\n        p.zero_()\n"
+        "        p.copy_(saved)\nopt.step()\n"
+    ),
+    "a gradient each rank for all": (
+        TRAINED + "own = torch.optim.SGD([p, q][at:], lr=0.1)\n[p, q][at].grad.mul_(3)\nown.step()\n"
+        "dist.broadcast(p.data, rank - at, group=tp)\n"
     ),
     "shards seeded by rank": (
         "from torch.distributed.fsdp import fully_shard\ntorch.manual_seed(at)\n"

@@ -273,8 +273,17 @@ def test_inputs_given_by_keyword_are_counted(project):
 
 @pytest.mark.parametrize(
     ("old", "new", "line"),
-    [("ddp(inputs)", "model(inputs)", 16), ("    optimizer.step", "    optimizer.step", 0)],
-    ids=["forward past the wrapper", "right"],
+    [
+        ("ddp(inputs)", "model(inputs)", 16),
+        (
+            "ddp = DistributedDataParallel(model)\n",
+            "model.requires_grad_(False).bias.requires_grad_(True); ddp = DistributedDataParallel(model); "
+            "model.requires_grad_(True)\n",
+            16,
+        ),
+        ("    optimizer.step", "    optimizer.step", 0),
+    ],
+    ids=["forward past the wrapper", "frozen while it was wrapped", "right"],
 )
 def test_gradients_that_the_wrapper_does_not_average_are_found(project, old, new, line):
     report = reported(project, DDP.replace(old, new))

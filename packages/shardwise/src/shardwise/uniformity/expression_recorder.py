@@ -45,6 +45,7 @@ _UNWRITTEN = "unwritten"
 _IN_PART = "?"
 """What the digest of an expression begins with, of which some operand is not known: its values are not compared."""
 _OVERWRITE = ("fill_", "zero_", "copy_", "zeros_", "ones_", "constant_")
+_COPIES = ("clone", "copy_", "detach")
 _READS = ("item", "tolist", "__int__", "__float__", "__bool__", "__index__", "numpy", "__array__", "nonzero")
 _PLAIN = (int, float, complex, bool, str, type(None), slice, type(...), torch.dtype, torch.Size, Placed, Shard)
 
@@ -63,7 +64,8 @@ class ExpressionRecorder(TorchFunctionMode):
         self._blind = ""
         self._told = 0
         self._groups: dict[Any, tuple[str, tuple[int, ...]] | None] = {}
-        self._communicated: set[int] = set()
+        self._exchanges = 0
+        self._communicated: dict[int, int] = {}  # by storage, the number of the last exchange
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -74,7 +76,8 @@ class ExpressionRecorder(TorchFunctionMode):
     def communicated(self, tensors: Sequence[torch.Tensor]) -> None:
         """These are being sent, received or reduced: how they came about is not known any more."""
         with no_torch_function():
-            self._communicated.update(storage_key(one) for one in tensors)
+            self._exchanges += 1
+            self._communicated.update(dict.fromkeys(map(storage_key, tensors), self._exchanges))
 
     def __torch_function__(
         self,
@@ -128,6 +131,25 @@ class ExpressionRecorder(TorchFunctionMode):
             told = _hash(f"{by} {value}".encode())
             self._say(EqualValue(_key(), user_location(1), groups, by, value=value, digest=told, blind=self._blind))
 
+    def stepped(self, step: str, operands: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """What ``step`` takes is used as equal where its type says so, and nobody else may have said how it came about.
+
+        Only steps with as many tensors are compared: each rank may have an optimizer for parameters of its own.
+        """
+        session = this_thread()
+        marked = frozenset() if session is None else session.equal_by_marks
+        taken: dict[tuple[str, tuple[int, ...]], list[TakenTensor]] = {}
+        for name, x in operands:
+            digest = self._digest(x)
+            for group in self._equal(x, marked):
+                taken.setdefault(group, []).append(TakenTensor(name, UNKNOWN if digest == _UNWRITTEN else digest))
+        for group, tensors in taken.items():
+            key, digest = f"{_key()} {len(tensors)}", _hash("|".join([step, *(one.digest for one in tensors)]).encode())
+            told = tuple(tensors)
+            self._say(
+                EqualValue(key, user_location(1), (group,), step, operands=told, digest=digest, blind=self._blind)
+            )
+
     def _made(
         self,
         func: TorchFunction,
@@ -158,6 +180,8 @@ class ExpressionRecorder(TorchFunctionMode):
         digest = _hash("|".join((op.rstrip("_"), plain, state, *known)).encode())
         if any(one == UNKNOWN or one.startswith(_IN_PART) for one in known):
             digest = _IN_PART + digest
+        if op in _COPIES and len(known) == 1 and not plain.strip("; "):
+            digest = known[0]  # what is put away, and back later, is what it was
         for at, one in enumerate(outputs):
             self._put(one, f"{digest}.{at}" if len(outputs) > 1 else digest)
         # The noise of ``randn_like(x)`` follows no value of x, and is meant for it.
@@ -193,15 +217,17 @@ class ExpressionRecorder(TorchFunctionMode):
 
     def _digest(self, x: torch.Tensor) -> str:
         with no_torch_function():
-            if _was_communicated(self, x):
-                return UNKNOWN
-            return str(getattr(x, _DIGEST, UNKNOWN))
+            digest, memory = getattr(x, _DIGEST, (UNKNOWN, None))
+            return str(digest) if memory == self._memory(x) else UNKNOWN
 
     def _put(self, x: torch.Tensor, digest: str) -> None:
         with no_torch_function(), contextlib.suppress(AttributeError, RuntimeError):
-            setattr(x, _DIGEST, digest)
-            if digest != UNKNOWN and not _is_wrapped(x):
-                self._communicated.discard(storage_key(x))
+            setattr(x, _DIGEST, (digest, self._memory(x)))
+
+    def _memory(self, x: torch.Tensor) -> tuple[int, int]:
+        """The storage of ``x``, and the number of the last exchange that it has taken part in."""
+        key = 0 if _is_wrapped(x) else storage_key(x)
+        return key, self._communicated.get(key, 0)
 
     def _told_equal(
         self, outputs: Sequence[torch.Tensor], first: torch.Tensor | None
@@ -271,12 +297,11 @@ class _Declarations(Recorder):
     def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
         self._recorder.placed_alike(x, axes, by)
 
+    def stepped(self, step: str, operands: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._recorder.stepped(step, operands)
+
     def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
         self._recorder.communicated([x for x in tensors if not _is_wrapped(x)])
-
-
-def _was_communicated(recorder: ExpressionRecorder, x: torch.Tensor) -> bool:
-    return bool(recorder._communicated) and not _is_wrapped(x) and storage_key(x) in recorder._communicated
 
 
 def _is_wrapped(x: torch.Tensor) -> bool:

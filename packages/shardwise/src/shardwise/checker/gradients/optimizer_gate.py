@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from shardwise.interop.calls.located_call import LocatedCall, gradients_as_opera
 from shardwise.interop.fixes.buckets import buckets_met
 from shardwise.interop.fixes.gradient_scales import scaled
 from shardwise.interop.fixes.gradient_sums import sum_before_step, sums_by_hand, synchronised
+from shardwise.interop.running.recording import is_heard, stepped
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.interop.torch_compat import is_flattened
@@ -145,6 +146,8 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer, *, by_cl
     _note_unjudged(session, taken.values())
     note_step(session, taken.values())
     step = f"{type(optimizer).__name__}.step"
+    if is_heard() and not summing:  # else the ranks share the work out
+        stepped(step, _operands(taken.values(), names))
     if session.in_flight:
         _check_waited(session, optimizer, step)
     held = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
@@ -166,6 +169,17 @@ def check_step(session: CheckSession, optimizer: torch.optim.Optimizer, *, by_cl
         found = (parameter for each in (owing, scaled) for some in each.values() for parameter in some)
         for parameter in (*unseen, *summed, *found):
             waive(parameter)
+
+
+def _operands(
+    parameters: Collection[torch.Tensor], known: Mapping[int, str | int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters and their gradients, by name."""
+    for parameter, name in zip(parameters, _names(list(parameters), known), strict=True):
+        yield name, parameter
+        gradient = gradient_of(parameter)
+        if gradient is not None:
+            yield f"the gradient of {name}", gradient
 
 
 def _note_unjudged(session: CheckSession, taken: Collection[torch.Tensor]) -> None:

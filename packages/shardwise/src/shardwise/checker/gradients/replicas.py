@@ -8,6 +8,7 @@ behind that, of a forward that went past the wrapper (a gradient penalty), is ea
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,9 +55,22 @@ def wrap_forward(find: Callable[[], CheckSession | None], plain: Callable[..., o
     return forward
 
 
+def wrapped(wrapper: DistributedDataParallel) -> None:
+    """``wrapper`` has been made: its reducer knows no parameter that needs no gradient now, whatever it needs later."""
+    _left_out[wrapper] = [one for one in reduced_parameters(wrapper) if not one.requires_grad]
+
+
+_left_out: weakref.WeakKeyDictionary[DistributedDataParallel, list[torch.Tensor]] = weakref.WeakKeyDictionary()
+
+
+def _reduced(wrapper: DistributedDataParallel) -> list[torch.Tensor]:
+    left_out = set(map(id, _left_out.get(wrapper, ())))
+    return [one for one in reduced_parameters(wrapper) if id(one) not in left_out]
+
+
 def _used(wrapper: DistributedDataParallel, result: object) -> set[int]:
     """Of the parameters that get a gradient: all, unless the wrapper looks for those that the result depends on."""
-    trained = {id(one) for one in reduced_parameters(wrapper) if one.requires_grad}
+    trained = {id(one) for one in _reduced(wrapper) if one.requires_grad}
     if not (wrapper.find_unused_parameters or wrapper.static_graph):
         return trained
     leaves = leaves_of(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
@@ -81,7 +95,7 @@ def reduced_axes(session: CheckSession, parameters: Mapping[int, object]) -> dic
             continue
         axis = MeshAxis.of(wrapper.process_group)
         place = _outcome(wrapper)
-        for parameter in reduced_parameters(wrapper):
+        for parameter in _reduced(wrapper):
             if id(parameter) in parameters and axis.size() > 1:
                 type = cut_along(type_of(parameter), axis)
                 reduced[id(parameter)] = dict.fromkeys(parts_of(axis, type), place)
@@ -92,7 +106,7 @@ def unsynchronised(session: CheckSession, parameters: Iterable[torch.Tensor], ax
     """True if a wrapper owes one of these gradients its sum over ``axis`` and ran inside ``no_sync()`` at the last."""
     wanted = {id(parameter) for parameter in parameters}
     return any(
-        any(id(parameter) in wanted for parameter in reduced_parameters(wrapper))
+        any(id(parameter) in wanted for parameter in _reduced(wrapper))
         for wrapper, reducer in session.replicas.items()
         if not reducer.synchronises and not MeshAxis.of(wrapper.process_group).isorthogonal(axis)
     )

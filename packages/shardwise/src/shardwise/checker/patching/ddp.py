@@ -48,6 +48,7 @@ def _wrap_making(plain: Callable[..., object]) -> object:
     @functools.wraps(plain)
     def __init__(self: torch.nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
         plain(self, *args, **kwargs)
+        replicas.wrapped(self)
         session = checking_session()
         if kwargs.get("init_sync", True):
             overwritten([*self.parameters(), *self.buffers()])

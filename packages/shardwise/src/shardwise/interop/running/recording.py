@@ -200,6 +200,9 @@ class Recorder:
     def placed_alike(self, x: torch.Tensor, axes: Sequence[object], by: str) -> None:
         """What ``by`` takes ``x`` for, which is of concern where ranks run side by side."""
 
+    def stepped(self, step: str, operands: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """What an optimizer takes, which is of concern where ranks run side by side."""
+
     def overwritten(self, tensors: Iterable[torch.Tensor]) -> None:
         """What a library has received into these, in C++: copies are taken where values are used."""
 
@@ -292,6 +295,12 @@ def placed_alike(x: torch.Tensor, axes: Sequence[object], by: str) -> None:
     """``x`` is taken for equal along ``axes``, as placements of a DTensor say: ``by`` is the function that does so."""
     if _recorder is not None:
         _recorder.placed_alike(x, axes, by)
+
+
+def stepped(step: str, operands: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """An optimizer is about to take a ``step`` with these parameters and gradients, by name."""
+    if _recorder is not None:
+        _recorder.stepped(step, operands)
 
 
 def overwritten(tensors: Iterable[torch.Tensor]) -> None:
