@@ -81,6 +81,7 @@ def test_a_script_of_the_tutorial_is_typed_by_its_wrapper_and_its_sampler(projec
         "refused_globally": [],
         "own_elements": [],
         "own_reductions": [],
+        "constants_read": [],
     }
 
 
@@ -153,6 +154,70 @@ def test_of_a_mean_over_a_ranks_own_count_it_is_said_when_it_is_that_of_one_devi
     (refused,) = report["coverage"]["refused_globally"]
     assert (report["verdict"], report["findings"]) == ("inconclusive", [])
     assert refused.endswith(f": each rank goes by its own {said}")
+
+
+PACKED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 1)
+
+    def forward(self, inputs):
+        places = torch.arange(6).expand(inputs.shape[0], -1)
+        apart = (places.diff(dim=-1) != 1).cumsum(-1)
+        if not (apart[:, -1] == 0).all():
+            raise ValueError("packed")
+        return self.out(inputs)
+
+
+dist.init_process_group("gloo")
+inputs, targets = torch.randn(16, 6), torch.randn(16, 1)
+ddp = DistributedDataParallel(Packed())
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+mine, wanted = (x.chunk(dist.get_world_size())[dist.get_rank()] for x in (inputs, targets))
+nn.functional.mse_loss(ddp(mine), wanted).backward()
+optimizer.step()
+"""
+
+
+def test_what_is_read_of_constants_with_a_row_for_each_sample_is_what_one_device_reads(project):
+    """Global types cut the rows, and each rank would read a minimum of its own; yet all have the same rows."""
+    report = reported(project, PACKED, "--mesh", "dp=4")
+    assert (report["verdict"], report["findings"], report["coverage"]["refused_globally"]) == ("clean", [], [])
+    assert report["coverage"]["constants_read"] == ["train.py:16:16"]
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ("apart.eq(0).sum() == 0", "SW112"),
+        ("not apart.eq(0).sum()", "SW115"),
+        ("inputs.amin() < -9", "SW116"),
+        ("(apart[:, -1] + inputs[:, 0] < -9).all()", "SW116"),
+        ("float(inputs.amin()) < -9", "SW116"),
+        ("min((inputs[:, 0].amin() + torch.arange(2)).tolist()) < -9", "SW116"),
+    ],
+    ids=[
+        "a sum, of which one device has more",
+        "a sum is read",
+        "data",
+        "constants beside data",
+        "a number of data",
+        "a list of them",
+    ],
+)
+def test_what_each_rank_reads_of_its_own_share_is_still_told(project, new, said):
+    source = PACKED.replace("not (apart[:, -1] == 0).all()", new)
+    report = reported(project, source, "--mesh", "dp=4")
+    told = [*report["coverage"]["refused_globally"], *(one["code"] for one in report["findings"])]
+    assert len(told) == 1
+    assert said in told[0]
 
 
 @pytest.mark.parametrize(
@@ -445,6 +510,7 @@ def test_inputs_alone_are_no_verdict_about_the_gradients_of_parameters_that_nobo
         "refused_globally": [],
         "own_elements": [],
         "own_reductions": [],
+        "constants_read": [],
     }
     assert (report["verdict"], report["exit_code"], report["findings"]) == ("inconclusive", 3, [])
 

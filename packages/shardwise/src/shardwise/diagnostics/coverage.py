@@ -64,6 +64,7 @@ class Coverage:
     ``refused_globally``  what global types refuse of a program that is clean with local ones, a sentence each.
     ``own_elements``  what is computed of single elements of shards, of which global types say nothing, a sentence each.
     ``own_reductions``  losses that are no mean of a rank's samples, on a scale that no type knows, a sentence each.
+    ``constants_read``  the places where all that Python has read is made of constants alone, and equal on every rank.
     """
 
     typed_parameters: int = 0
@@ -78,6 +79,7 @@ class Coverage:
     refused_globally: tuple[str, ...] = ()
     own_elements: tuple[str, ...] = ()
     own_reductions: tuple[str, ...] = ()
+    constants_read: tuple[str, ...] = ()
 
     @property
     def untyped(self) -> str:
@@ -140,6 +142,15 @@ class Coverage:
 
 
 NOTHING = Coverage()
+TEXTS = (
+    "unjudged_axes",
+    "unjudged_losses",
+    "refused_globally",
+    "own_elements",
+    "own_reductions",
+    "constants_read",
+)
+"""The fields that are texts, one or several."""
 
 
 def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
@@ -166,6 +177,9 @@ def of_ranks(coverages: Mapping[int, Coverage]) -> Coverage:
         says_types=any(each.says_types for each in coverages.values()),
         own_elements=together("own_elements"),
         own_reductions=together("own_reductions"),
+        constants_read=tuple(
+            place for place in most.constants_read if all(place in one.constants_read for one in coverages.values())
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from .codes import Severity
-from .coverage import Coverage, OwnData, UnjudgedGradients
+from .coverage import TEXTS, Coverage, OwnData, UnjudgedGradients
 from .errors import SpmdValueError
 from .excerpt import byte_column, character_column, end_character_column
 from .finding import Finding, Unsummed
@@ -225,9 +225,6 @@ def _named_types(values: Iterable[NamedTypes]) -> list[dict[str, object]]:
     ]
 
 
-_SENTENCES = ("unjudged_axes", "unjudged_losses", "refused_globally", "own_elements", "own_reductions")
-
-
 def _result(data: Mapping[str, Any]) -> RunResult:
     stopped = data["stopped"]
     coverage = data.get("coverage", {})
@@ -249,7 +246,7 @@ def _result(data: Mapping[str, Any]) -> RunResult:
         ranks=tuple(data.get("ranks", ())),
         collectives=data.get("collectives", 0),
         coverage=replace(
-            Coverage(**{**coverage, **{name: tuple(coverage.get(name, ())) for name in _SENTENCES}}),
+            Coverage(**{**coverage, **{name: tuple(coverage.get(name, ())) for name in TEXTS}}),
             own_data=tuple(
                 OwnData(
                     one["what"],

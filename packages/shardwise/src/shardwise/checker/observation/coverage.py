@@ -12,6 +12,8 @@ from dataclasses import replace
 import torch
 
 from shardwise.diagnostics.coverage import Coverage, UnjudgedGradients
+from shardwise.diagnostics.finding import absolute_root, location_text
+from shardwise.diagnostics.source import Site
 from shardwise.host.module_calls import OuterModules, telling_calls
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
 from shardwise.interop.tensors.own_references import by_tensor
@@ -54,8 +56,14 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
             says_types=session.says_types,
             own_elements=tuple(session.own_elements),
             own_reductions=tuple(session.own_reductions),
+            constants_read=tuple(_places(site for site, constant in session.constants_read.items() if constant)),
         )
         tell(coverage)
+
+
+def _places(sites: Iterable[Site]) -> Iterator[str]:
+    root = absolute_root(None)
+    return (location_text(location, root) for site in sites if (location := site.location()) is not None)
 
 
 class _Count:

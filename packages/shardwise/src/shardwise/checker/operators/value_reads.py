@@ -14,7 +14,7 @@ import torch
 
 from shardwise.diagnostics.decisions import decides
 from shardwise.diagnostics.finding import Diagnosis
-from shardwise.diagnostics.source import is_library_calling, user_location
+from shardwise.diagnostics.source import is_library_calling, user_location, user_site
 from shardwise.interop.calls.located_call import LocatedCall, axis_text, report
 from shardwise.interop.fixes.collective_calls import sum_first
 from shardwise.interop.running.silence import codes_of, is_running
@@ -63,6 +63,9 @@ def value_read(op: Op) -> Handler:
             session.checked += 1
         else:
             session.unchecked += 1
+        if session.only_observed and (site := user_site()) is not None:
+            constant = all(type_of(tensor).ground.is_constant for tensor in tensors)
+            session.constants_read[site] = constant and session.constants_read.get(site, True)
         result = func(*args, **kwargs)
         if op.name in HANDING_OVER and tensors:
             note_left(session, tensors[0])

@@ -61,6 +61,7 @@ class CheckSession(Session):
                     ``untyped_sources``.
     ``own_elements``  what is done with single elements of shards, a sentence each; see ``own_elements``.
     ``own_reductions``  losses that are no mean of a rank's samples, a sentence each; see ``loss``.
+    ``constants_read``  where Python has read values, and whether all were made of constants alone; see ``value_reads``.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class CheckSession(Session):
         self.untyped: Any = None
         self.own_elements: dict[str, None] = {}
         self.own_reductions: dict[str, None] = {}
+        self.constants_read: dict[Site, bool] = {}
 
     @property
     def only_observed(self) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from shardwise.checker.collectives.raw_operands import OF_ADDENDS
 from shardwise.checker.operators.factories import OF_NUMBERS
 from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
-from shardwise.diagnostics.coverage import OwnData
+from shardwise.diagnostics.coverage import Coverage, OwnData
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
 from shardwise.diagnostics.printing.limits import counted
 from shardwise.diagnostics.printing.ranks import ranks_text
@@ -88,8 +88,12 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
             told = second.errors
     of_scale = [replace(one, facts=(*one.facts, fact)) for one in told if one.code in OF_SCALE and not _own_means(one)]
     said = {one.location for one in result.findings if one.code == BRANCHES}
-    errors = [one for one in told if one.code != READS or one.location not in said]
     root = absolute_root(None)
+    errors = [
+        one
+        for one in told
+        if one.code != READS or not (one.location in said or _of_constants(one, result.coverage, root))
+    ]
     stopped = [] if second.stopped is None else [_NO_END.format(second.stopped.text)]
     of_errors = [_sentence(one, root) for one in errors]
     refused = [] if of_scale else [*of_errors, *_resting_on_numbers(second, root), *stopped]
@@ -144,6 +148,15 @@ def _with_ranks(result: RunResult, several: RunResult, ranks: Sequence[int]) -> 
     data = [replace(one, said=one.said and not other.alike, alike=other.alike, apart=other.apart) for one, other in met]
     coverage = replace(result.coverage, own_data=tuple(data))
     return replace(result, findings=(*result.findings, *parted), coverage=coverage)
+
+
+def _of_constants(finding: Finding, coverage: Coverage, root: str) -> bool:
+    """Is what is read the least or the greatest of rows that are the same on every rank, and so the same as of all?
+
+    Rows of constants are cut where there is one for each sample (``positions.expand(len(x), -1)``).
+    """
+    extreme = any(f"{finding.axis}: P({which})" in one.type for one in finding.operands for which in ("min", "max"))
+    return extreme and finding.location is not None and location_text(finding.location, root) in coverage.constants_read
 
 
 def _resting_on_numbers(second: RunResult, root: str) -> list[str]:
