@@ -11,7 +11,7 @@ import torch
 from shardwise import I, P, R, S, V, set_current_mesh
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.annotations.annotating import asserted_type
-from shardwise.interop.running.recording import Draw, Key, Record, Recorder
+from shardwise.interop.running.recording import Draw, HeldElements, Key, Record, Recorder
 from shardwise.oracle.reassemble import Grid
 from shardwise.types.notation import TypedShape
 from shardwise.types.spec import PartitionSpec
@@ -288,6 +288,35 @@ def test_a_gradient_that_no_rank_with_a_piece_has_is_not_compared():
     alone = run(record(WHOLE, UNTYPED, "parameter", "w"), record(WHOLE, UNTYPED, "gradient", "w"))
     (left,) = compare([run(*entries) for entries in ranks], alone, mesh={"dp": 2, "tp": 2}).not_compared
     assert left.reason == "rank 2, 3 of those that hold it has none"
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole pieces", "parts of pieces"])
+@pytest.mark.parametrize(("having", "tp"), [((0, 1), 1), ((2, 3), 1), ((0, 2), 2), ((1, 3), 2)])
+def test_a_gradient_settles_along_which_axis_a_constant_is_cut(having, tp, parts):
+    """Halves of zeros may be cut over either axis. An optimizer that shares out its work has gradients on a few ranks:
+    if they are that of one rank in one of the ways, so they lie; if in none, nobody knows."""
+
+    def gradient(piece: torch.Tensor, start: int, stop: int) -> Record:
+        held = HeldElements(tuple(piece.shape), ((start, stop),))
+        return record(piece.flatten()[start:stop].clone(), UNTYPED, "gradient", "w", held=held)
+
+    def runs(pieces: Sequence[torch.Tensor]) -> Numbers:
+        ranks = [[record(torch.zeros(2, 8), UNTYPED, "parameter", "w")] for _ in range(4)]
+        for at, piece in zip(having, pieces, strict=True):
+            other = at ^ (2 // tp)
+            ranks[at].append(gradient(piece, 0, 6) if parts else record(piece, UNTYPED, "gradient", "w"))
+            if parts:
+                ranks[other].append(gradient(piece, 6, 16))
+        zeros = record(torch.zeros_like(WHOLE), UNTYPED, "parameter", "w")
+        alone = run(zeros, record(WHOLE, UNTYPED, "gradient", "w"))
+        return compare([run(*entries) for entries in ranks], alone, mesh={"dp": 2, "tp": 2})
+
+    first, second = WHOLE[:2], WHOLE[2:]
+    right = runs([first, second])
+    assert (right.equal, right.not_compared, right.disagreements) == (2, (), ())
+    for wrong in ([first, first], [second, first], [2 * first, second]):
+        told = runs(wrong)
+        assert (told.equal, len(told.not_compared) + len(told.disagreements)) == (1, 1)
 
 
 def test_a_gradient_that_may_not_have_been_summed_may_be_either():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -51,6 +51,11 @@ class AlignedParameter:
         equal = [[step.axis for step in layout.steps if step.way is Way.EQUAL] for layout in self.layouts]
         allowed = [axes for axes in equal if not any(map(said.is_varying, axes))] or equal
         return tuple(axis for axis in allowed[0] if all(axis in axes for axes in allowed))
+
+    def one_by_one(self) -> Iterator[AlignedParameter]:
+        """The same with a single layout each, where there are several."""
+        for layout in self.layouts if len(self.layouts) > 1 else ():
+            yield replace(self, layouts=(layout,))
 
 
 class Alignment:

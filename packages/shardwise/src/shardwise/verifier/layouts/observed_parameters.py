@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -100,15 +100,14 @@ class ObservedParameters:
             return self._replicas(key, first, pieces, groups)
         compared = False
         for group in groups:
-            own = with_those_alike(pieces, group)
-            own |= {
-                rank: x
-                for rank, x in self._starts(key.name).items()
-                if rank in group.ranks and rank not in own and not x.numel()
-            }
+            held = functools.partial(self._held, key, pieces)
+            own = held(group)
             if len(own) < len(group.ranks):
-                missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
-                return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")
+                settled = self._settled(key, first, group, held)
+                if settled is None:
+                    missing = ", ".join(str(rank) for rank in group.ranks if rank not in own)
+                    return NotCompared(key, first.claim, f"rank {missing} of those that hold it has none")
+                own = settled
             verdict = self._of_group(key, first, own, group)
             if isinstance(verdict, ValueDisagreement):
                 return verdict
@@ -126,9 +125,32 @@ class ObservedParameters:
         for group in groups:
             whole = put_together(key, records, group)
             if not isinstance(whole, dict):
-                return whole
+                settled = self._settled(key, first, group, functools.partial(put_together, key, records))
+                if settled is None:
+                    return whole
+                whole = settled
             pieces |= whole
         return self.judge(key, first, pieces, parted=parted)
+
+    def _held(self, key: Key, pieces: Mapping[int, torch.Tensor], group: AlignedParameter) -> dict[int, torch.Tensor]:
+        """What the ranks of ``group`` have of a parameter, of those alike or because they hold no element of it."""
+        empty = {rank: x for rank, x in self._starts(key.name).items() if not x.numel()}
+        return {rank: x for rank, x in empty.items() if rank in group.ranks} | with_those_alike(pieces, group)
+
+    def _settled(
+        self, key: Key, first: Record, group: AlignedParameter, told: Callable[[AlignedParameter], object]
+    ) -> dict[int, torch.Tensor] | None:
+        """What is ``told`` of the ranks with one of the layouts of ``group``, if that is what one rank has.
+
+        Halves of zeros may be cut along either of two axes, so nobody knows which ranks hold the same piece: what an
+        optimizer has that shares out its work over one of the axes tells.
+        """
+        for one in group.one_by_one():
+            own = told(one)
+            whole = isinstance(own, dict) and len(own) == len(one.ranks)
+            if isinstance(own, dict) and whole and self._of_group(key, first, own, one) == "equal":
+                return own
+        return None
 
     def _of_group(
         self, key: Key, first: Record, pieces: Mapping[int, torch.Tensor], group: AlignedParameter
