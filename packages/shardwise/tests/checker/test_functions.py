@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import threading
 from typing import Any
 
@@ -166,6 +168,58 @@ def test_of_a_function_of_which_that_is_not_so_the_type_is_lost_and_listed(tp_me
     what = f"the type of what {cls.__name__} makes, an autograd function that nobody declares"
     assert [lost.what for lost in found.result().lost] == [what]
     assert not found.result().findings
+
+
+SHARDED = False
+"""Whether a weight would have to be gathered first."""
+all_comm = operator.methodcaller("clone")
+"""A callable without a frame of Python, as one of Cython is."""
+
+
+def gathered(x: torch.Tensor) -> contextlib.AbstractContextManager[object]:
+    """What is called in any case, and communicates where a weight is sharded."""
+    if SHARDED:
+        return contextlib.nullcontext(all_comm(x))
+    return contextlib.nullcontext()
+
+
+class Gathering(Scaled):
+    """Its backward names what sounds like communication."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        with gathered(grad):
+            return grad * 0.5
+
+
+class GatheringForward(Scaled):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        with gathered(x):
+            return x.view_as(x)
+
+
+@pytest.mark.parametrize("cls", [Gathering, GatheringForward])
+@pytest.mark.parametrize("letter", ["R", "I", "V"])
+def test_what_only_sounds_like_communication_and_is_never_called_leaves_a_function_local(tp_mesh, cls, letter):
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        for _ in range(2):
+            assert place(cls.apply(make(letter, grad=True))) == letter
+    what = f"{cls.__name__} is local, since it has called nothing that may communicate"
+    assert what in [x.what for x in found.result().trusted]
+    assert not found.result().lost
+
+
+@pytest.mark.parametrize("cls", [Gathering, GatheringForward])
+def test_of_what_sounds_like_communication_and_is_called_the_type_is_lost(tp_mesh, cls, monkeypatch):
+    monkeypatch.setitem(globals(), "SHARDED", True)
+    found = Collector()
+    with checking(strict=False, observe=True, collect=found):
+        assert not spmd.has_local_type(cls.apply(make("R", grad=True)))
+    assert [lost.what for lost in found.result().lost] == [
+        f"the type of what {cls.__name__} makes, an autograd function that nobody declares"
+    ]
 
 
 def test_a_copy_into_a_region_that_forgets_the_sum_in_backward_is_found(tp_mesh):

@@ -3,8 +3,9 @@
 In this order: a rule (``spmd_typecheck``), a typed forward (``typecheck_forward``, which ``register_decomposition``
 writes), the promise that it is a plain local function. PyTorch's own functions need none (``builtin_functions``).
 Anything else is opaque: an error in strict mode; in permissive mode a function that communicates is run on simulated
-ranks (``probed_functions``), and where types are observed, one that names nothing that could communicate is taken for a
-local one. What is not known then has an untyped result and is listed as lost.
+ranks (``probed_functions``), and where types are observed, one that names nothing that could communicate, or calls
+nothing of it (``followed_calls``), is taken for a local one. What is not known then has an untyped result and is listed
+as lost.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from .builtin_functions import Treatment, pass_types_on, run_region, treatment_o
 from .captured_tensors import captured_tensors
 from .compared_derivative import compare_derivative
 from .declared_forward import compare_forward, watched
+from .followed_calls import runs_without_others
 from .function_backward import remember, types_of
 from .named_calls import communicates, may_communicate
 from .probed_functions import probed, runs_locally
@@ -122,11 +124,11 @@ def _checked_forward(
             if runs_locally(session, cls, args):
                 return _as_local(session, _local_call(session, cls, args, kwargs), run)
             return _noting_loss(session, cls, tensors, probed(session, cls, args, run))
-        if session.observe and not may_communicate(cls, args):
+        if session.observe:
             call = _local_call(session, cls, args, kwargs)
-            if call.tells:
-                what = f"{cls.__qualname__} is local, since its code names nothing that communicates"
-                session.trust(what, user_site())
+            why = _why_local(session, cls, args, kwargs) if call.tells else ""
+            if why:
+                session.trust(f"{cls.__qualname__} is local, since {why}", user_site())
                 return _as_local(session, call, run)
     except SpmdTypeError as error:
         if error.attached is not None:
@@ -135,6 +137,14 @@ def _checked_forward(
         session.report(error)
         return _run_as(session, cls.__name__, UNKNOWN_TYPE, run, tensors)
     return _noting_loss(session, cls, tensors, _run_as(session, cls.__name__, UNTYPED, run, tensors))
+
+
+def _why_local(session: CheckSession, cls: type, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """What says that a function which nobody declares does not communicate; empty if nothing does."""
+    if not may_communicate(cls, args):
+        return "its code names nothing that communicates"
+    followed = not (kwargs or communicates(cls, args)) and runs_without_others(session, cls, args)
+    return "it has called nothing that may communicate" if followed else ""
 
 
 def _noting_loss(session: CheckSession, cls: type, operands: Sequence[torch.Tensor], results: object) -> object:

@@ -71,13 +71,22 @@ def sends_to_one(cls: type, args: Sequence[object]) -> bool:
     return _named(cls, args).sends
 
 
+def sounds_of_others(names: Collection[str], explained: Collection[str] = ()) -> bool:
+    """Does any of ``names`` sound as if it might communicate or look at ranks?
+
+    ``explained``  names of functions of Python that have been looked into: what they call says what they do.
+    """
+    telling = {*names} - _local_names(names) - {*explained}
+    return any(hint in name.lower() for hint in _HINTS for name in telling)
+
+
 def _named(cls: type, args: Sequence[object]) -> _NamedCalls:
     known = _known.get(cls)
     if known is None:
         names = {name for one in functions_behind(cls, tree_leaves(tuple(args))) for name in names_called(one)}
         known = _known[cls] = _NamedCalls(
             communicates=any(name.startswith(_TELLING) for name in names),
-            may_communicate=any(hint in name.lower() for hint in _HINTS for name in names - _local_names(names)),
+            may_communicate=sounds_of_others(names),
             sends=not _SENDING.isdisjoint(names),
         )
     return known

@@ -10,7 +10,7 @@ import dis
 import functools
 import os
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,7 +129,12 @@ def names_called(function: types.FunctionType) -> set[str]:
     read = names_read(function.__code__)
     values = (function.__globals__.get(name) for name in read)
     held = (_content(cell) for cell in function.__closure__ or ())
-    return read | {_own_name(one) for one in (*values, *held) if _is_distributed(one)}
+    return read | names_of_distributed((*values, *held))
+
+
+def names_of_distributed(things: Iterable[object]) -> set[str]:
+    """What torch calls those of ``things`` that are its modules for what is distributed, or come from one."""
+    return {_own_name(one) for one in things if _is_distributed(one)}
 
 
 def _is_distributed(thing: object) -> bool:
