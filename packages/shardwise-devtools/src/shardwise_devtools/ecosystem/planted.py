@@ -105,6 +105,9 @@ BUGS = (
         "            if self.should"),
     Bug("transformers", "Llama, its TP plan and FSDP2", "every rank reads the data of the first",
         "transformers_llama.py", "[dist.get_rank() // asked.tp]", "[0]"),
+    Bug("transformers", "Trainer, DDP", "a loss over the tokens of all ranks is averaged over them as well",
+        "transformers/trainer.py", "loss_scale = self.accelerator.num_processes // self.get_tp_size()",
+        "loss_scale = 1"),
     Bug("accelerate", "Llama, FSDP2", "every rank reads the data of the first",
         "accelerate/data_loader.py",
         "self.process_index = process_index\n        self.split_batches = split_batches\n        self.even",
@@ -113,10 +116,14 @@ BUGS = (
         "accelerate_fsdp2.py", "accelerator.backward(loss)", "accelerator.backward(loss / accelerator.num_processes)"),
     Bug("lightning", "DDPStrategy", "no sampler shares out the data", "lightning_ddp.py",
         "devices=asked.dp, max_steps=3", "devices=asked.dp, use_distributed_sampler=False, max_steps=3"),
+    Bug("lightning", "Fabric, DDP", "of two accumulated batches the first is summed, and not the last",
+        "lightning_ddp.py", "enabled=at % 2 == 0", "enabled=at % 2 == 1"),
     Bug("lightning", "ModelParallelStrategy, FSDP2", "a layer is left out of FSDP",
         "lightning_parallel.py", "fully_shard(self, mesh", "fully_shard(self.up, mesh"),
     Bug("deepspeed", "ZeRO 2", "a mean over one rank's samples is divided once more",
         "deepspeed_zero.py", "engine.backward(loss)", "engine.backward(loss / size)"),
+    Bug("deepspeed", "ZeRO 3", "gradients are summed, and not averaged",
+        "deepspeed/runtime/comm/coalesced_collectives.py", "tensor_partition_flat_buffer.div_(world_sz)", "pass"),
     Bug("deepspeed", "ZeRO 3", "every rank reads the data of the first", "deepspeed_zero.py", *_OWN_DATA),
     Bug("deepspeed", "ZeRO 1", "every rank reads the data of the first", "deepspeed_zero.py", *_OWN_DATA),
     Bug("deepspeed", "Ulysses", "the gradients of one layer are not summed",
@@ -157,6 +164,10 @@ BUGS = (
         "dist.init_process_group(\"gloo\")"),
     Bug("diffusers", "UNet, accelerate, DDP", "a mean over one rank's samples is divided once more",
         "diffusers_unet.py", "accelerator.backward(loss)", "accelerator.backward(loss / accelerator.num_processes)"),
+    Bug("diffusers", "UNet, accelerate, DDP", "every rank draws the noise of the first from the same seed",
+        "diffusers_unet.py", "    noisy = noise_scheduler",
+        "    batch[\"noise\"] = torch.randn(batch[\"images\"].shape, generator=torch.Generator().manual_seed(7))\n"
+        "    noisy = noise_scheduler"),
 )  # fmt: skip
 
 
