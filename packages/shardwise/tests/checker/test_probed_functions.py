@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -549,3 +550,74 @@ def test_entries_for_each_rank_of_a_shard_are_lost_to_specs_and_no_mistake(tp_me
     result = found.result()
     assert result.findings == ()
     assert [noted.what for noted in result.lost] == ["the type of what Sent makes of entries for each rank"]
+
+
+class Dispatched(Function):
+    """Rows go to the ranks of their experts: as many to each as it says, and from each as many as it has been told."""
+
+    @staticmethod
+    def exchanged(x, received, sent, group):
+        made = x.new_empty(int(sum(received)), *x.shape[1:])
+        dist.all_to_all_single(made, x.contiguous(), received, sent, group=group)
+        return made
+
+    @staticmethod
+    def forward(ctx, x, received, sent, group):
+        ctx.counts = received, sent, group
+        return Dispatched.exchanged(x, received, sent, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        received, sent, group = ctx.counts
+        return Dispatched.exchanged(grad, sent, received, group), None, None, None
+
+
+class DispatchedTwice(Dispatched):
+    """Its backward counts every gradient twice."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        received, sent, group = ctx.counts
+        return 2 * Dispatched.exchanged(grad, sent, received, group), None, None, None
+
+
+class DispatchedOn(Dispatched):
+    """Its backward sends gradients on in place of back."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        received, sent, group = ctx.counts
+        on = Dispatched.exchanged(grad, received[1:] + received[:1], received, group)
+        return on[: sum(sent)], None, None, None
+
+
+COUNTS = {"lists": list, "numbers of numpy": numpy.array}
+RECEIVED, SENDING = [3, 1, 2, 1], [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+@pytest.mark.parametrize("letter", ["R", "V"])
+def test_an_exchange_of_as_many_rows_as_each_rank_says_varies(tp_mesh, letter, kind):
+    """Nobody here knows the counts of other ranks, and whatever they are, backward takes the same way back."""
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        x = make(letter, 6, 2, grad=True)
+        made = Dispatched.apply(x * 1, COUNTS[kind](RECEIVED), COUNTS[kind](SENDING), tp_mesh.get_group("tp"))
+    assert (place(made), tuple(made.shape)) == ("V", (7, 2))
+    assert found.result().findings == ()
+
+
+def test_of_such_an_exchange_of_shards_nobody_knows_the_dims(tp_mesh):
+    with checking(strict=False, local=False, collect=Collector()):
+        x = spmd.assert_type(torch.randn(6, 2, requires_grad=True), {"tp": S(0)})
+        made = Dispatched.apply(x * 1, RECEIVED, SENDING, tp_mesh.get_group("tp"))
+    assert not spmd.has_local_type(made)
+
+
+@pytest.mark.parametrize("cls", [DispatchedTwice, DispatchedOn])
+def test_an_exchange_by_counts_whose_backward_takes_another_way_is_told(tp_mesh, cls):
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        x = make("V", 6, 2, grad=True)
+        cls.apply(x * 1, RECEIVED, SENDING, tp_mesh.get_group("tp"))
+    assert [finding.code for finding in found.result().findings] == ["SW307"]

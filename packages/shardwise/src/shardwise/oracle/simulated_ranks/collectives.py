@@ -109,7 +109,8 @@ def outcome(
     if base == "all_to_all":
         return [one[own] for one in inputs]
     if base == "all_to_all_single":
-        return [torch.cat([_cut(one[0], _sizes(each), n)[own] for one, each in zip(inputs, given, strict=True)])]
+        pieces = [_cut(one[0], _counts(each, _SENT), n)[own] for one, each in zip(inputs, given, strict=True)]
+        return [torch.cat([*_fitted(pieces, _counts(given[own], _RECEIVED))])]
     raise NotSimulated(call.name)
 
 
@@ -136,8 +137,30 @@ def _is(op: object, kind: str) -> bool:
     return bool(op == getattr(dist.ReduceOp, kind.upper()))
 
 
-def _sizes(given: Mapping[str, Any]) -> Sequence[int]:
-    return given.get("input_split_sizes") or given.get("in_splits") or ()
+_SENT, _RECEIVED = ("input_split_sizes", "in_splits"), ("output_split_sizes", "out_splits")
+
+
+def _counts(given: Mapping[str, Any], names: Sequence[str]) -> list[int]:
+    """The rows for each rank; none where all have as many. They may be told in an array."""
+    sizes = next((given[name] for name in names if given.get(name) is not None), ())
+    return list(map(int, sizes))
+
+
+def _fitted(pieces: Sequence[torch.Tensor], rows: Sequence[int]) -> Sequence[torch.Tensor]:
+    """``pieces`` with as many rows as the one expects who gets them.
+
+    Ranks that are imagined all have the counts of one, by which they would send other numbers than they expect. What is
+    too much is left out, and what is missing is zero. That is linear, and the exchange back by the same counts is the
+    transpose: it leaves out and fills up the same rows.
+    """
+    if not rows or [len(piece) for piece in pieces] == list(rows):
+        return pieces
+    if len(rows) != len(pieces):
+        raise NotSimulated("all_to_all_single with counts for another number of ranks")
+    return [
+        torch.cat([piece[:count], piece.new_zeros(max(count - len(piece), 0), *piece.shape[1:])])
+        for piece, count in zip(pieces, rows, strict=True)
+    ]
 
 
 def _cut(x: torch.Tensor, sizes: Sequence[int], n: int) -> Sequence[torch.Tensor]:
