@@ -621,3 +621,45 @@ def test_an_exchange_by_counts_whose_backward_takes_another_way_is_told(tp_mesh,
         x = make("V", 6, 2, grad=True)
         cls.apply(x * 1, RECEIVED, SENDING, tp_mesh.get_group("tp"))
     assert [finding.code for finding in found.result().findings] == ["SW307"]
+
+
+def test_calls_that_differ_by_counts_alone_are_looked_at_a_few_times(tp_mesh):
+    """A batch of tokens brings counts that no other had; functions that are called later are looked at all the same."""
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        for n in range(1, 80):
+            counts = [n, 1, 2, 1]
+            x = make("V", n + 4, 2, grad=True)
+            assert place(Dispatched.apply(x * 1, counts, counts, tp_mesh.get_group("tp"))) == "V"
+        assert place(Sent.apply(make("V", SIZE, 2, grad=True) * 1)) == "V"
+        DispatchedTwice.apply(make("V", 6, 2, grad=True) * 1, RECEIVED, SENDING, tp_mesh.get_group("tp"))
+    assert [finding.code for finding in found.result().findings] == ["SW307"]
+
+
+class FirstOrLast(Function):
+    """Gathers where a list begins with one, and does nothing where it does not."""
+
+    @staticmethod
+    def forward(ctx, x, flags, group):
+        ctx.flags, ctx.group = flags, group
+        if flags[0] != 1:
+            return x.clone()
+        made = x.new_empty(SIZE * len(x), *x.shape[1:])
+        dist.all_gather_into_tensor(made, x.contiguous(), group=group)
+        return made
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.flags[0] != 1:
+            return grad, None, None
+        made = grad.new_empty(len(grad) // SIZE, *grad.shape[1:])
+        dist.reduce_scatter_tensor(made, grad.contiguous(), group=ctx.group)
+        return made, None, None
+
+
+def test_calls_that_do_other_things_by_their_numbers_are_each_looked_at(tp_mesh):
+    group = tp_mesh.get_group("tp")
+    with checking(strict=False, local=True, collect=Collector()):
+        for n in (1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1):
+            made = FirstOrLast.apply(make("V", 3, 2, grad=True) * 1, [n, n], group)
+            assert place(made) == ("R" if n == 1 else "V")

@@ -39,6 +39,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..diagnosis.collective_findings import wrong_shard_dim
 from ..diagnosis.function_findings import backward_line, misfit, never_waited, not_partner, scaled, shown_function
 from ..state.session import CheckSession
+from .calls_by_counts import known_by_counts, note_by_counts
 from .examination import examined
 from .open_readings import note_neighbours, read_openly
 
@@ -99,6 +100,9 @@ def _entry(
     if key in session.probed:
         found: FunctionTransition | None = session.probed[key]
         return found
+    known = known_by_counts(session, key) if session.local else None
+    if known is not None:
+        return known
     if sum(isinstance(known, FunctionTransition) for known in session.probed.values()) >= _MOST:
         return None
     session.probed[key] = None  # if it calls itself while it is looked at
@@ -106,6 +110,7 @@ def _entry(
         found = _found(cls, args)
     session.probed[key] = found
     if found is not None:
+        note_by_counts(session, key, found)
         _judge(session, cls, args, found)
     return found
 
