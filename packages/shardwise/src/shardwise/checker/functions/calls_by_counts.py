@@ -16,7 +16,7 @@ _ENOUGH = 4
 
 
 def known_by_counts(session: CheckSession, key: tuple[object, ...]) -> FunctionTransition | None:
-    """What calls like that of ``key`` are whatever their numbers; None if too few have been looked at, or they differ."""
+    """What calls like that of ``key`` are, whatever their numbers; None if too few are known, or they differ."""
     found = _seen(session, key)
     if len(found) < _ENOUGH or len({(one.axis, one.ways) for one in found}) > 1 or not found[0].ways:
         return None
