@@ -139,6 +139,11 @@ BUGS = (
         "fabric.backward(loss / ACCUMULATED / fabric.world_size)"),
     Bug("litgpt", "GPT, Fabric, DDP", "no gradients are summed, for every batch counts as accumulated",
         "litgpt_fabric.py", "enabled=accumulating", "enabled=True"),
+    Bug("trl", "SFTTrainer, DDP", "each rank divides by its own tokens, and not by those of all",
+        "transformers/trainer.py",
+        "                if self.args.world_size > 1:\n"
+        "                    num_items_in_batch = self.accelerator.gather(",
+        "                if False:\n                    num_items_in_batch = self.accelerator.gather("),
     Bug("trl", "SFTTrainer, DDP", "every rank reads the data of the first", "accelerate/data_loader.py",
         "self.process_index = process_index\n        self.split_batches = split_batches\n        self.even",
         "self.process_index = 0\n        self.split_batches = split_batches\n        self.even"),
