@@ -79,6 +79,35 @@ def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, dat
     assert any(said in one for one in told) if said else not told, told
 
 
+OWN = """
+torch.manual_seed(rank + 1)
+x, y = torch.randn(2, 6), torch.randint(0, 3, (2,))
+"""
+BY_RANKS = "multiplied or divided by the number of ranks"
+
+
+@pytest.mark.parametrize(
+    ("loss", "verdict", "said"),
+    [
+        ("F.cross_entropy(model(x), y)", "clean", ""),
+        ("F.cross_entropy(model(x), y) / 4", "clean", ""),
+        ("F.cross_entropy(model(x), y) / world", "inconclusive", BY_RANKS),
+        ("dist.get_world_size() * model(x).square().mean()", "inconclusive", BY_RANKS),
+        ("model(x).square().mean() * world / world", "clean", ""),
+        ("model(x).square().mean() + model(x).abs().mean() / world", "inconclusive", BY_RANKS),
+        ("model(x).square().sum() / len(x)", "clean", ""),
+        ("model(x).square().sum() * world / 8", "clean", ""),
+        ("model(x).square().sum() / 8", "inconclusive", NO_MEAN),
+    ],
+)
+def test_of_data_that_nobody_has_said_the_scale_of_a_mean_is_judged_by_its_graph(project, loss, verdict, said):
+    """Each rank has made its own, so no type knows a dim along which one device would have them."""
+    report = reported(project, PROGRAM + OWN + f"loss = {loss}" + STEP)
+    told = report["coverage"]["own_reductions"]
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    assert any(said in one for one in told) if said else not told, told
+
+
 SHARDED = """
 from torch.distributed.fsdp import fully_shard
 other = nn.Linear(6, 3)

@@ -35,6 +35,7 @@ from ..state.tensor_classes import is_dtensor_call
 from ..writes.dtensor_scales import rescaled_in_place
 from ..writes.write_destination import settle, write
 from . import scale_lost
+from .counts_of_ranks import mark, power_of_ranks
 from .foreign_numbers import has_foreign, run_of_foreign
 from .judging import judge, position_lost
 from .known_calls import CachedVerdict, KnownWrites, remember
@@ -99,7 +100,8 @@ class FirstCalls:
             key, outcome = None, read  # which rows are numbered is no part of a key
         beside = scale_lost.beside_ranks(session, operands, outcome)
         joined = scale_lost.axes_joined(session, op.rule, operands, outcome)
-        if beside or joined:
+        by_ranks = power_of_ranks(session, op, operands)
+        if beside or joined or by_ranks:
             key = None  # each line that does it is listed
         # What a call of these operators does is told by more than the types of its operands.
         amended: CuttingCall | Reshaping | None = None
@@ -133,6 +135,7 @@ class FirstCalls:
             scale_lost.note_joined(result, joined)
         if beside:
             scale_lost.note_beside_ranks(session, op.name, result, beside)
+        mark(result, by_ranks)
         if amended is not None:
             amended.note(session, result)
         return result

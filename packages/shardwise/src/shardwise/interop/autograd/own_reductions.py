@@ -6,6 +6,7 @@ losses.sum(), mse_loss(.., reduction="sum")       a sum
 (losses * mask).sum() / mask.sum()                a sum, by what this rank has of its own
 cross_entropy(logits, targets) with ignored ones  a mean of those that this rank has, if rows ignore others each
 loss + 0.01 * weight.pow(2).sum()                 the sum is of parameters, which are no samples
+cross_entropy(logits, targets) / world            a mean, times a power of the number of ranks
 
 The mean over ranks of their means is the mean of all samples where each has as many. Of anything else it is that only
 if the program makes up for it, and somebody has to know how.
@@ -16,15 +17,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.autograd.graph import Node
+
+from shardwise.types.tensor_type import Power
 
 from ..running.recording import has_values
 from ..torch_compat import no_modes, saved_by
 
 SUM = "a sum over what the rank has"
 PARTIAL_MEAN = "a mean over those targets that the rank does not ignore, or by weights of its own"
+
+MEAN_BY_RANKS = "a mean over what the rank has, multiplied or divided by the number of ranks, as an average is not"
+BY_RANKS = "shardwise ranks"
+"""Under this name a node keeps the power of the number of ranks by which it multiplies."""
 
 _SUMS = frozenset({"SumBackward0", "SumBackward1", "DotBackward0"})
 _THROUGH = frozenset(
@@ -60,30 +68,36 @@ def own_reduction(loss: torch.Tensor, shared: Container[float] = ()) -> str | No
 
 
 def _reductions(root: Node | None, shared: Container[float]) -> Iterator[str]:
-    """``pending`` are nodes, each with what its result is divided by on the way to the loss."""
-    pending: list[tuple[Node | None, tuple[float, ...]]] = [(root, ())]
+    """``pending`` are nodes, each with what its result is divided by on the way to the loss, and by which power of the
+    number of ranks it is multiplied.
+    """
+    pending: list[tuple[Node | None, tuple[float, ...], Power]] = [(root, (), 0)]
     for _ in range(_MOST):
         if not pending:
             return
-        node, divisors = pending.pop()
+        node, divisors, power = pending.pop()
         if node is None:
             continue
+        metadata: Any = node.metadata
+        power += metadata.get(BY_RANKS, 0)
         name, inner = node.name(), [below for below, _ in node.next_functions]
         reduction = saved_by(node, "reduction")
         if name.startswith("DivBackward"):
             by = [number for number in _number(saved_by(node, "other"), 1) if number not in shared]
-            pending.append((inner[0], (*divisors, *by)))
+            pending.append((inner[0], (*divisors, *by), power))
         elif name.startswith("MulBackward"):
             factors = (*_number(saved_by(node, "other"), -1), *_number(saved_by(node, "self"), -1))
             if math.inf not in factors:  # 0 * x keeps a parameter in the graph, and is no term
-                pending += [(below, (*divisors, *factors)) for below in inner]
+                pending += [(below, (*divisors, *factors), power) for below in inner]
         elif name in _THROUGH or (name in _SUMS and all(one and one.name() == "StackBackward0" for one in inner)):
-            pending += [(below, divisors) for below in inner]
+            pending += [(below, divisors, power) for below in inner]
         elif name in _SUMS or reduction == _SUM:
             if not _is_mean(_sizes(node), divisors) and not _is_of_parameters(inner):
                 yield SUM
         elif reduction == _MEAN and name.startswith("NllLoss") and _counts_anew(node):
             yield PARTIAL_MEAN
+        elif power and (reduction == _MEAN or name.startswith("MeanBackward")) and not _is_of_parameters(inner):
+            yield MEAN_BY_RANKS
 
 
 def _number(value: object, power: int) -> tuple[float, ...]:
