@@ -663,3 +663,34 @@ def test_calls_that_do_other_things_by_their_numbers_are_each_looked_at(tp_mesh)
         for n in (1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1):
             made = FirstOrLast.apply(make("V", 3, 2, grad=True) * 1, [n, n], group)
             assert place(made) == ("R" if n == 1 else "V")
+
+
+class Looked(Function):
+    """The rows of a table that the ranks share out, by numbers that each rank asks for."""
+
+    @staticmethod
+    def forward(ctx, table, ids, group):
+        pieces = [torch.empty_like(table) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(pieces, table.contiguous(), group=group)
+        ctx.given = ids, len(table), group
+        return torch.cat(pieces)[ids]
+
+    @staticmethod
+    def backward(ctx, grad):
+        ids, rows, group = ctx.given
+        whole = grad.new_zeros(rows * dist.get_world_size(group), *grad.shape[1:]).index_add_(0, ids, grad)
+        made = grad.new_empty(rows, *grad.shape[1:])
+        dist.reduce_scatter_tensor(made, whole, group=group)
+        return made, None, None
+
+
+@pytest.mark.parametrize(("asked", "made"), [("R", "R"), ("V", None)])
+def test_what_ranks_ask_for_by_numbers_of_their_own_is_not_equal(tp_mesh, asked, made):
+    """It is looked at with the same numbers on all ranks, where all of them get the same rows."""
+    found = Collector()
+    with checking(strict=False, local=True, collect=found):
+        table = make("V", SIZE, 2, grad=True)
+        ids = spmd.assert_type(torch.arange(3), {"tp": getattr(spmd, asked)})
+        result = Looked.apply(table * 1, ids, tp_mesh.get_group("tp"))
+    assert (place(result) if spmd.has_local_type(result) else None) == made
+    assert found.result().findings == ()
