@@ -633,6 +633,31 @@ dist.init"""
     assert reported(project, source.replace("\ndist.init", heads, 1))["findings"] == []
 
 
+@pytest.mark.parametrize(
+    ("gradients", "verdict"),
+    [("torch.autograd.grad(loss, [w])[0]", "inconclusive"), ("torch.ones(8) * rank", "clean")],
+    ids=["of weights that nobody has typed", "numbers of the rank"],
+)
+def test_what_one_exchange_leaves_behind_says_nothing_of_what_it_was_given(project, gradients, verdict):
+    """The parts that a rank gets have a type, whatever was summed: adding them up once more proves nothing."""
+    source = f"""
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group()
+        rank, world = dist.get_rank(), dist.get_world_size()
+        w = torch.randn(8, requires_grad=True)
+        loss = (torch.randn(8) * w).square().mean()
+        own = torch.empty(8 // world)
+        dist.reduce_scatter(own, list(({gradients}).chunk(world)))
+        squares = own.square().sum()
+        dist.all_reduce(squares)
+    """
+    report = reported(project, source)
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    assert bool(report["coverage"]["unjudged_axes"]) is (verdict == "inconclusive")
+
+
 def test_a_program_without_modules_that_declares_nothing_is_not_judged_by_the_number_of_its_rank(project):
     done = project.check_source(
         """

@@ -43,7 +43,11 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
             yield
     finally:
         session.data = session.untyped = None
-        unjudged = [axis for axis, known in session.exchanged.items() if not known and not count.is_known(axis)]
+        said = count.coverage.has_modules or session.averaged or not session.only_observed
+        # Where nobody says anything, what is known of one exchange may be what another has left behind, and no more.
+        left = set() if said else session.untold
+        typed = {axis for axis, known in session.exchanged.items() if known} - left
+        unjudged = [axis for axis in session.exchanged if axis not in typed and not count.is_known(axis)]
         gradients = sorted(session.unjudged.items(), key=lambda one: one[0].sort_key)
         coverage = replace(
             count.coverage,
