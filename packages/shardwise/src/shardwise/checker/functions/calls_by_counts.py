@@ -1,4 +1,5 @@
-"""Calls of an autograd function that differ by the numbers of rows for each rank alone, of which a few tell of all.
+"""Calls of an autograd function that differ by whole numbers alone: of counts of rows for each rank a few tell of all,
+and what each rank asks for by numbers of its own is not equal.
 
 exchange(x, [3, 1, 2, 1], [1, 2, 0, 3])    every batch of tokens brings other numbers
 exchange(x, [2, 2, 0, 1], [3, 0, 1, 1])    so calls are looked at until enough have been the same
@@ -6,8 +7,13 @@ exchange(x, [2, 2, 0, 1], [3, 0, 1, 1])    so calls are looked at until enough h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
+import torch
+
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.oracle.function_typings import FunctionTransition
 
 from ..state.session import CheckSession
@@ -28,6 +34,17 @@ def note_by_counts(session: CheckSession, key: tuple[object, ...], found: Functi
     """The call of ``key`` has been looked at."""
     if _counted(key):
         _seen(session, key).append(found)
+
+
+def but_equal_by_chance(found: FunctionTransition, args: Sequence[object]) -> FunctionTransition:
+    """``found`` without results that are equal on its ranks, where each rank asks by whole numbers of its own: it was
+    looked at with the same ones on all.
+    """
+    asks = (type_of(x) for x in args if isinstance(x, torch.Tensor) and not x.is_floating_point())
+    if not found.ways or not any(type.is_varying(found.axis) for type in asks):
+        return found
+    ways = frozenset(way for way in found.ways if not {"R", "I"} & {*way.results})
+    return replace(found, ways=ways, unclear="" if ways else "each rank asks by whole numbers of its own")
 
 
 def _seen(session: CheckSession, key: tuple[object, ...]) -> list[FunctionTransition]:

@@ -39,7 +39,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorTyp
 from ..diagnosis.collective_findings import wrong_shard_dim
 from ..diagnosis.function_findings import backward_line, misfit, never_waited, not_partner, scaled, shown_function
 from ..state.session import CheckSession
-from .calls_by_counts import known_by_counts, note_by_counts
+from .calls_by_counts import but_equal_by_chance, known_by_counts, note_by_counts
 from .examination import examined
 from .open_readings import note_neighbours, read_openly
 
@@ -123,7 +123,7 @@ def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> Functi
         return None
     found = transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands])
     runs.unshared = frozenset(at for at, x in enumerate(args) if isinstance(x, torch.Tensor) and _may_differ(x, found))
-    found = _but_equal_by_chance(found, args)
+    found = but_equal_by_chance(found, args)
     if not found.ways and not found.unclear and runs.marks_rows():
         runs.complemented = True
         if transition_of(runs, lambda axis: [_letters(x, type_of(x), axis) for x in operands]).ways:
@@ -136,17 +136,6 @@ def _found(cls: type[torch.autograd.Function], args: Sequence[object]) -> Functi
             if other.ways:
                 return _Misfit.of(found, other)
     return found
-
-
-def _but_equal_by_chance(found: FunctionTransition, args: Sequence[object]) -> FunctionTransition:
-    """``found`` without results that are equal on its ranks, where each rank asks by whole numbers of its own: it was
-    looked at with the same ones on all.
-    """
-    asks = (type_of(x) for x in args if isinstance(x, torch.Tensor) and not x.is_floating_point())
-    if not found.ways or not any(type.is_varying(found.axis) for type in asks):
-        return found
-    ways = frozenset(way for way in found.ways if not {"R", "I"} & {*way.results})
-    return replace(found, ways=ways, unclear="" if ways else "each rank asks by whole numbers of its own")
 
 
 def _may_differ(x: torch.Tensor, found: FunctionTransition) -> bool:

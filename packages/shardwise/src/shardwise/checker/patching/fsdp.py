@@ -13,7 +13,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,6 +38,9 @@ from ..gradients.sharded_gradients import ALL_REDUCES, DECLARED, divided_by, may
 from ..observation.wrappers import averaged
 from ..state.session import CheckSession
 from .patches import Patches, Plugin, checking_session
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 def _install_fully_shard(patches: Patches) -> None:
@@ -78,7 +81,7 @@ def _wrap_sharding(plain: Callable[..., object]) -> object:
     return __init__
 
 
-def _replicated_over(kept: Any) -> list[MeshAxis]:
+def _replicated_over(kept: DTensor) -> list[MeshAxis]:
     """Along these axes every rank keeps the same piece of its own copy: nobody sends it that of another."""
     groups = kept.device_mesh.get_all_groups()
     named = zip(map(MeshAxis.of, groups), kept.placements, strict=True)
