@@ -26,7 +26,7 @@ _SIGNS = {"mul": 1, "div": -1}
 
 def power_of_ranks(session: CheckSession, op: Op, operands: Sequence[Bound]) -> Power:
     """By which power of the number of ranks the call multiplies, along an axis over which gradients are averaged."""
-    sign = _SIGNS.get(op.rule.op, 0) if session.only_observed and session.averaged else 0
+    sign = _SIGNS.get(op.rule.op, 0)
     if not sign or not operands or operands[0].number is not None:
         return 0
     numbers = [one.type for one in operands[1:] if one.number.__class__ in TYPED_NUMBERS]
@@ -36,6 +36,6 @@ def power_of_ranks(session: CheckSession, op: Op, operands: Sequence[Bound]) -> 
 
 def mark(result: object, power: Power) -> None:
     """``result`` has been multiplied by this power of the number of ranks."""
-    if power and isinstance(result, torch.Tensor) and result.grad_fn is not None:
+    if isinstance(result, torch.Tensor) and result.grad_fn is not None:
         metadata: Any = result.grad_fn.metadata
         metadata[BY_RANKS] = power

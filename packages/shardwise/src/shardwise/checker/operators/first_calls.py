@@ -100,7 +100,7 @@ class FirstCalls:
             key, outcome = None, read  # which rows are numbered is no part of a key
         beside = scale_lost.beside_ranks(session, operands, outcome)
         joined = scale_lost.axes_joined(session, op.rule, operands, outcome)
-        by_ranks = power_of_ranks(session, op, operands)
+        by_ranks = power_of_ranks(session, op, operands) if session.averaged and session.only_observed else 0
         if beside or joined or by_ranks:
             key = None  # each line that does it is listed
         # What a call of these operators does is told by more than the types of its operands.
@@ -135,7 +135,8 @@ class FirstCalls:
             scale_lost.note_joined(result, joined)
         if beside:
             scale_lost.note_beside_ranks(session, op.name, result, beside)
-        mark(result, by_ranks)
+        if by_ranks:
+            mark(result, by_ranks)
         if amended is not None:
             amended.note(session, result)
         return result
