@@ -80,6 +80,24 @@ def test_a_block_that_fails_fails_the_page(tmp_path, monkeypatch):
         list(differences("```console\n$ shardwise check missing.py\n```\n", tmp_path))
 
 
+def _without_a_head(text):
+    """The first rows of tables that no line of dashes makes one of."""
+    lines = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).splitlines()
+    starts = [
+        at for at, line in enumerate(lines) if line.startswith("|") and not (at and lines[at - 1].startswith("|"))
+    ]
+    return [lines[at] for at in starts if not re.fullmatch(r"\|[ :|-]+", "".join(lines[at + 1 : at + 2]))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_table_is_one(page):
+    assert _without_a_head((ROOT / page).read_text()) == []
+
+
+def test_a_table_that_an_empty_line_parts_is_found():
+    assert _without_a_head("| a | b |\n| --- | :-: |\n| 1 | 2 |\n\n| 3 | 4 |\n| 5 | 6 |\n") == ["| 3 | 4 |"]
+
+
 @pytest.fixture
 def hooks():
     pytest.importorskip("mkdocs.config", reason="the site is built where the extra docs is installed")
