@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.cli.runs.numbers_elsewhere import NumbersUsed, exponents_of
+from shardwise.cli.runs.further.numbers_elsewhere import NumbersUsed, exponents_of
 from shardwise.diagnostics.source_location import SourceLocation
 
 

@@ -93,7 +93,7 @@ def collective(op: str) -> Handler:
         if row.op in REDUCTIONS and isinstance(tag, CountedTag):
             check_combined(session, op, call.x, axis)
         if meets and axis.size() > 1:
-            session.exchanged[axis] = True  # the call says of what type its operand is
+            session.exchanged.setdefault(axis, set()).add(True)  # the call says of what type its operand is
         ragged = isinstance(tag, RaggedTag)
         if ragged and meets and not call.sizes:
             check_shapes(session, op, call.x, axis, _BY_SIZES)

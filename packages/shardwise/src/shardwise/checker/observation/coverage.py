@@ -45,8 +45,7 @@ def counting(tell: Callable[[Coverage], None], session: CheckSession, *, compare
         session.data = session.untyped = None
         said = count.coverage.has_modules or session.averaged or not session.only_observed
         # Where nobody says anything, what is known of one exchange may be what another has left behind, and no more.
-        left = set() if said else session.untold
-        typed = {axis for axis, known in session.exchanged.items() if known} - left
+        typed = {axis for axis, known in session.exchanged.items() if True in known and (said or False not in known)}
         unjudged = [axis for axis in session.exchanged if axis not in typed and not count.is_known(axis)]
         gradients = sorted(session.unjudged.items(), key=lambda one: one[0].sort_key)
         coverage = replace(

@@ -35,7 +35,6 @@ from . import (
     storages,
     swapping,
     threads,
-    total_norm,
     vmap,
 )
 from .numbers import group_sizes, number_calls, rank_numbers, seeds
@@ -58,7 +57,6 @@ PLUGINS: tuple[Plugin, ...] = (
     masked.PLUGIN,
     nested.PLUGIN,
     grad_scaler.PLUGIN,
-    total_norm.PLUGIN,
     clipping.PLUGIN,
     group_sizes.PLUGIN,
     group_sizes.CHOICES,

@@ -54,8 +54,7 @@ class CheckSession(Session):
     ``scale_joined``   the axes along which that was in one term of a loss, whose other terms have a scale.
     ``scale_stepped``  the axes of the gradients that optimizers have taken.
     ``compared``    by axis, the lines that have compared numbers which differ along it; see ``rank_branches``.
-    ``exchanged``   the axes over which numbers have been exchanged, and whether any of them had a type there.
-    ``untold``      the axes over which something without a type has been exchanged.
+    ``exchanged``   the axes over which numbers have been exchanged, and whether all, some or none had a type there.
     ``data``        what data parallel models have been called with, if that is asked for; see ``own_data``.
     ``unjudged``    of the gradients that steps take, how many are unknown along an axis, of how many; at the most.
     ``untyped``     the values that rest on parameters or exchanges without a type, if that is asked for; see
@@ -109,8 +108,7 @@ class CheckSession(Session):
         self.scale_stepped: set[MeshAxis] = set()
         self.scale_told: set[tuple[MeshAxis, Site | None]] = set()
         self.compared: dict[MeshAxis, set[tuple[str, int]]] = {}
-        self.exchanged: dict[MeshAxis, bool] = {}
-        self.untold: set[MeshAxis] = set()
+        self.exchanged: dict[MeshAxis, set[bool]] = {}
         self.data: Any = None
         self.unjudged: dict[MeshAxis, tuple[int, int]] = {}
         self.untyped: Any = None
@@ -141,10 +139,7 @@ class CheckSession(Session):
 
     def note_exchange(self, axis: MeshAxis, types: Iterable[TensorType]) -> None:
         """Tensors of these types have gone over ``axis``."""
-        known = any_known(axis, types)
-        self.exchanged[axis] = known or self.exchanged.get(axis, False)
-        if not known:
-            self.untold.add(axis)
+        self.exchanged.setdefault(axis, set()).add(any_known(axis, types))
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

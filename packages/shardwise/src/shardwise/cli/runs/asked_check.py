@@ -226,8 +226,8 @@ class AskedCheck:
     def _run_here(self) -> ExitCode:
         """On ranks that are imagined, in this process."""
         options = self._check_options()
-        from .data_opinion import asks_other_ranks, with_other_ranks
-        from .global_opinion import asks_global_types, with_global_types
+        from .further.data_opinion import asks_other_ranks, with_other_ranks
+        from .further.global_opinion import asks_global_types, with_global_types
 
         with kept_process(wanted=self.own_process) as other:
             result, traces = self._checked(options, other)

@@ -8,7 +8,7 @@ from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.result import RunResult
 from shardwise.mesh.shape import MeshShape
 
-from .run import CheckOptions
+from ..run import CheckOptions
 
 
 def has_values(options: CheckOptions) -> bool:

@@ -11,8 +11,8 @@ from typing import TypeVar
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 
-from .progress import progress
-from .run import CheckOptions
+from ..progress import progress
+from ..run import CheckOptions
 
 _Result = TypeVar("_Result")
 

@@ -30,8 +30,8 @@ from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.shape import MeshShape
 from shardwise.types.tensor_type import Exponent
 
+from ..run import CheckOptions, world_of
 from .further_run import further_run
-from .run import CheckOptions, world_of
 
 _PRODUCTS = frozenset(
     {"mul", "multiply", "imul", "rmul", "div", "divide", "true_divide", "truediv", "itruediv", "rdiv"}

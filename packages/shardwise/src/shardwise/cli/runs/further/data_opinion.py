@@ -16,11 +16,11 @@ from shardwise.diagnostics.result import ExitCode, RunResult
 from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 
-from ..options.ranks_option import RankChoice
+from ...options.ranks_option import RankChoice
+from ..ranks import check_ranks
+from ..run import CheckOptions
 from .compared_ranks import has_values, of_each_group, size_with
 from .further_run import further_run
-from .ranks import check_ranks
-from .run import CheckOptions
 
 
 def asks_other_ranks(result: RunResult, options: CheckOptions) -> bool:

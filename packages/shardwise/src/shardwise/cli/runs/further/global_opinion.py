@@ -26,12 +26,12 @@ from shardwise.host.kept_process import KeptProcess
 from shardwise.host.program import Program
 from shardwise.worlds.absent_objects import OtherRanksNeeded
 
-from ..options.ranks_option import RankChoice
+from ...options.ranks_option import RankChoice
+from ..ranks import check_ranks
+from ..run import CheckOptions, check_program
 from .compared_ranks import has_values, of_each_axis, size_with
 from .further_run import further_run
 from .numbers_elsewhere import with_known_numbers
-from .ranks import check_ranks
-from .run import CheckOptions, check_program
 
 OFF_SCALE = "SW616"
 OF_SCALE = frozenset({"SW150", "SW151", "SW152", OFF_SCALE})
