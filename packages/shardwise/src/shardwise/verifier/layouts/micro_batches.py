@@ -2,7 +2,8 @@
 
 A rank that takes its share of a batch first and cuts that into micro-batches then has in its first one what is spread
 over several in the run on one rank; where their size is given, a rank has fewer of them. What must agree is the step:
-samples of all its micro-batches on all ranks, and the mean of their losses, or their sum.
+samples of all its micro-batches on all ranks, and the mean of their losses, or their sum. Where ranks deal out the
+micro-batches themselves (``for i in range(rank, n, world)``), their losses together are those of one rank.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _agree(key: Key, runs: Sequence[Sequence[torch.Tensor]], regrouped: bool) ->
     if key.kind == "input":
         is_number = all(not value.ndim for values in (*held, alone) for value in values)
         return (_same_numbers if is_number else same_samples)(held, alone)
-    return regrouped and _same_mean(held, alone)
+    return (regrouped and _same_mean(held, alone)) or _dealt_out(held, alone)
 
 
 def _are_mispaired(runs: Sequence[Sequence[Sequence[torch.Tensor]]]) -> bool:
@@ -136,3 +137,20 @@ def _same_mean(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Te
     means = torch.stack([one.mean() for one in others])
     pairs = ((means.mean(), whole.mean()), (sums.mean(), whole.sum()), (sums.sum(), whole.sum()))
     return any(bool((here - there).abs() <= _CLOSE * there.abs()) for here, there in pairs)
+
+
+def _dealt_out(ranks: Sequence[Sequence[torch.Tensor]], alone: Sequence[torch.Tensor]) -> bool:
+    """Has each rank fewer losses of a step, which together are those of one rank, each as often as any other?
+
+    one rank    a/4 b/4 c/4 d/4
+    ranks       a/4 c/4   b/4 d/4      or a/2 c/2   b/2 d/2: each divides by the number of its own
+    """
+    fewer = max(map(len, ranks)) < len(alone)
+    of_ranks = [value.double() for values in ranks for value in values]
+    if not fewer or len(of_ranks) % len(alone) or any(value.numel() != 1 for value in (*of_ranks, *alone)):
+        return False
+    times = len(of_ranks) // len(alone)
+    held = torch.stack([value.reshape(()) for value in of_ranks]).sort().values
+    whole = torch.stack([value.double().reshape(()) for value in alone]).sort().values.repeat_interleave(times)
+    shares = (1.0, len(ranks[0]) / len(alone))
+    return any(bool(((share * held - whole).abs() <= _CLOSE * whole.abs()).all()) for share in shares)

@@ -140,9 +140,9 @@ class ObservedComparison:
         )
 
     def is_told_elsewhere(self, key: Key) -> bool:
-        """Is it of a parameter that the ranks hold under another name, or a loss that arises at another line there?"""
+        """Is it of a parameter of another name there, a loss of another line, or one of those that ranks deal out?"""
         if key.kind == "loss":
-            return key in self._losses_met
+            return key in self._losses_met or (not self._records(key) and self._micro_batches.explain(key))
         return key.kind in OF_PARAMETERS and not self._records(key) and key.name in self.parameters.alignment.targets
 
     def place_of(self, wrong: ValueDisagreement) -> tuple[bool, int, bool]:

@@ -309,8 +309,8 @@ class _Watch(TorchFunctionMode):
         leaves = [leaf for leaf in leaves_of(roots, inputs) if leaf.is_leaf]
         self.steps.reach(leaves)
         # A gradient of a gradient, as of a penalty, is linear in no batch: nothing says how ranks' terms combine.
-        training = accumulating or (not self.twice and any(leaf in self.steps.starts for leaf in leaves))
         self.twice |= bool(kwargs.get("create_graph"))
+        training = accumulating or (not self.twice and any(leaf in self.steps.starts for leaf in leaves))
         for root in roots:
             if isinstance(root, torch.Tensor):
                 with no_torch_function():
