@@ -640,3 +640,35 @@ INNER_STEPS = """
 def test_a_loss_that_an_inner_step_descends_is_not_that_of_the_training(tmp_path, op, code):
     verdict = verdict_on(tmp_path, INNER_STEPS.replace("OP", op))
     assert verdict.exit_code is code, str(verdict)
+
+
+FIRST_ORDER = """
+    import torch, torch.distributed as dist
+    from torch.nn.functional import linear, mse_loss
+
+    dist.init_process_group("gloo")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    w = torch.randn(4, 8, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    data = torch.Generator().manual_seed(1)
+    for _ in range(2):
+        tasks, goals = torch.randn(4, 6, 8, generator=data), torch.randn(4, 6, 4, generator=data)
+        w.grad = torch.zeros_like(w)
+        for i in range(rank, 4, size):
+            (inner,) = torch.autograd.grad(mse_loss(linear(tasks[i, :3], w), goals[i, :3]), w)
+            fast = (w - 0.1 * inner).detach().requires_grad_()
+            (outer,) = torch.autograd.grad(mse_loss(linear(tasks[i, 3:], fast), goals[i, 3:]), fast)
+            w.grad += outer / 4
+        REDUCED
+        optimizer.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("reduced", "code"), [("dist.all_reduce(w.grad)", ExitCode.CLEAN), ("pass", ExitCode.FINDINGS)]
+)
+def test_what_an_inner_step_makes_is_no_parameter_beside_those_of_an_optimizer(tmp_path, reduced, code):
+    verdict = verdict_on(tmp_path, FIRST_ORDER.replace("REDUCED", reduced))
+    assert verdict.exit_code is code, str(verdict)

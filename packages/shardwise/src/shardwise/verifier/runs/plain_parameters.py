@@ -4,7 +4,8 @@
     params = {name: p - lr * g for ...}                            a new tensor of the same name in every step
 
 A leaf need not be a parameter: a stage of a pipeline starts from what it has received. That is another tensor under the
-same name, and nothing like the one before.
+same name, and nothing like the one before. Nor is it one, however like the one before, where optimizers step others: it
+is what an inner step has made of them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class PlainParameters:
         """The function whose variable leads to the tensor of a name; kept, for the value with which it ends."""
         self.others: set[str] = set()
         """Names of leaves that are no parameters."""
+        self.renewed: set[str] = set()
+        """Names under which another leaf was met later."""
 
     def named(self, leaves: Iterable[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
         """Of leaves that were not met before: the name, the tensor, and the one that it takes the place of."""
@@ -44,8 +47,10 @@ class PlainParameters:
                 if leaf is None:
                     continue
                 before = self._held.get(name)
-                if before is not None and not is_update(before, leaf):
-                    self.others.add(name)
+                if before is not None:
+                    self.renewed.add(name)
+                    if not is_update(before, leaf):
+                        self.others.add(name)
                 self._held[name] = leaf  # kept, so that no other tensor gets its id
                 self._known.add(id(leaf))
                 self._frames[name] = frame

@@ -258,7 +258,8 @@ class OptimizerSteps:
         """The program has run."""
         for _, leaf, last in list(self.plain.at_the_end()):
             self.starts.follow(leaf, last)
-        self.starts.forget(self.plain.others)
+        stepped = {name for name, tensor, _ in self.stepped.values()}
+        self.starts.forget(self.plain.others | (self.plain.renewed - stepped if self.optimizers else set()))
         for name, parameter in self.names.parameters().items():
             self.starts.named(parameter, name)
         for start in self.starts.changed():  # by hand, if no optimizer has it
