@@ -20,7 +20,9 @@ from shardwise.checker import typecheck
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.result import Collector
+from shardwise.interop.tensors.tagging import type_of
 from shardwise.interop.torch_compat import fake_world
+from shardwise.types.tensor_type import TensorType
 from shardwise.worlds.world import FakeWorld, InProcessWorld
 
 from .helpers import refused
@@ -79,6 +81,33 @@ def test_what_was_kept_back_after_a_sum_is_owed_too(mesh: Any) -> None:
 @pytest.mark.parametrize("typed", [True, False])
 def test_a_wrapper_that_synchronises_is_clean(mesh: Any, typed: bool, micro_batches: list[bool]) -> None:
     assert findings("fsdp", micro_batches, typed=typed, mesh=mesh) == ()
+
+
+@pytest.mark.parametrize("synchronised", [[True, True], [False, True], [False, True, True]])
+@pytest.mark.parametrize(("factor", "exponent"), [(1, -1), (2, 0)], ids=["a sum", "times the ranks"])
+def test_a_wrapper_that_averages_in_several_backward_passes_keeps_the_type(
+    synchronised: list[bool], factor: int, exponent: int
+) -> None:
+    found: list[TensorType] = []
+
+    def program() -> None:
+        grid = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(grid), checking(local=False):
+            model = nn.Linear(4, 2)
+            spmd.assert_type(list(model.parameters()), {"dp": R})
+            wrapped = DistributedDataParallel(model)
+            for synchronises in synchronised:
+                x = spmd.assert_type(torch.randn(2, 4), {"dp": S(0)})
+                with nullcontext() if synchronises else wrapped.no_sync():
+                    (wrapped(x).square().sum() * (dist.get_world_size() if factor > 1 else 1)).backward()
+            assert model.weight.grad is not None
+            found.append(type_of(model.weight.grad))
+
+    FakeWorld(2, 0).run(program)
+    (type,) = found
+    (axis,) = type.axes
+    assert type.get(axis) is R
+    assert type.exponent(axis) == exponent
 
 
 def weight() -> nn.Parameter:

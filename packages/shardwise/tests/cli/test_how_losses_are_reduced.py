@@ -79,6 +79,60 @@ def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, dat
     assert any(said in one for one in told) if said else not told, told
 
 
+OF_MICRO_BATCHES = """
+optimizer.zero_grad()
+parts = list(zip(x.CUT, y.CUT))
+for x, y in parts:
+    loss = LOSS
+    loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("cut", "loss", "codes"),
+    [
+        ("split(2)", "F.cross_entropy(model(input=x), y) / len(parts)", []),
+        ("split(2)", "F.cross_entropy(model(x), y) / (16 / 2 / world)", []),
+        ("split(2)", "F.cross_entropy(model(x), y) * world / 8", []),
+        ("split(2)", SUM.removeprefix("loss = ") + " * world / 16", []),
+        ("split(2)", SUM.removeprefix("loss = ") + " / len(x) / len(parts)", []),
+        ("chunk(2)", "F.cross_entropy(model(x), y) / 2", []),
+        ("split(2)", "F.cross_entropy(model(x), y)", ["SW616"]),
+        ("split(2)", "F.cross_entropy(model(x), y) / 4", ["SW616"]),
+        ("split(2)", "F.cross_entropy(model(x), y) / 2", ["SW616"]),
+        ("split(2)", SUM.removeprefix("loss = ") + " / 16", ["SW616"]),
+        ("split(2)", SUM.removeprefix("loss = ") + " / len(x) / 4", ["SW616"]),
+        ("chunk(2)", SUM.removeprefix("loss = ") + " / 16", ["SW616"]),
+        ("chunk(2)", "F.cross_entropy(model(x), y) / len(parts) / world", ["SW616"]),
+    ],
+)
+def test_of_micro_batches_it_is_known_whether_they_are_fewer_on_more_ranks(project, cut, loss, codes):
+    report = reported(
+        project, PROGRAM + DEALT.replace("8", "16") + OF_MICRO_BATCHES.replace("CUT", cut).replace("LOSS", loss)
+    )
+    assert ([finding["code"] for finding in report["findings"]], report["lost"]) == (codes, [])
+
+
+def test_batches_of_a_sampler_that_are_fewer_on_more_ranks_are_no_finding(project):
+    source = (
+        BEGUN
+        + """
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+data = TensorDataset(torch.randn(16, 6), torch.randint(0, 3, (16,)))
+loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+optimizer.zero_grad()
+for x, y in loader:
+    (F.cross_entropy(model(x), y) / len(loader)).backward()
+optimizer.step()
+"""
+    )
+    report = reported(project, source)
+    assert report["findings"] == []
+    assert any("the scale over" in one["what"] for one in report["lost"])
+
+
 OWN = """
 torch.manual_seed(rank + 1)
 x, y = torch.randn(2, 6), torch.randint(0, 3, (2,))

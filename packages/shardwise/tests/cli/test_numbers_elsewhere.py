@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwise.cli.runs.further.numbers_elsewhere import NumbersUsed, exponents_of
+from shardwise.cli.runs.further.numbers_elsewhere import NumbersUsed, are_dealt_out, exponents_of
 from shardwise.diagnostics.source_location import SourceLocation
 
 
@@ -27,3 +27,14 @@ def test_several_numbers_of_one_call_move_alike_or_are_not_known():
 def test_nothing_is_known_of_a_program_that_has_as_many_samples_on_each_rank():
     assert exponents_of(used([4], a=[4]), used([4], a=[4]), 2.0) == {}
     assert exponents_of(used([], a=[4]), used([], a=[4]), 2.0) == {}
+
+
+def test_micro_batches_of_as_many_rows_are_dealt_out_where_they_are_fewer_on_more_ranks():
+    here, there = used([2], a=[4], b=[4]), used([2], a=[4], b=[2])
+    here.calls, there.calls = 4, 2
+    assert are_dealt_out(here, there, 2.0)
+    assert exponents_of(here, there, 2.0) == {4.0: None}, "one call here is on the scale of one device, one is not"
+    there.calls = 4
+    assert not are_dealt_out(here, there, 2.0), "as many on every rank: other data"
+    there.calls, there.rows = 2, {1}
+    assert not are_dealt_out(here, there, 2.0), "shorter and fewer"

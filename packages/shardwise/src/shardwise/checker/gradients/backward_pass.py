@@ -21,8 +21,8 @@ from shardwise.interop.torch_compat import hook_tables, no_torch_function, same_
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.mesh.regions import cut_along, put_together
-from shardwise.types.placement import Placement
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground
+from shardwise.types.placement import P, Placement
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..operators import scale_lost
 from ..operators.in_flight import check_tensor
@@ -79,6 +79,8 @@ def running(
         type = UNKNOWN_TYPE if id(variable) in foreign else dual(type_of(variable), this.scale)
         this.arrivals[id(variable)] = GradientArrival(variable, type, before, unseen=is_unseen(variable))
     reduced = reduced_axes(session, this.arrivals)
+    for key, axes in reduced.items():
+        this.arrivals[key].before = _to_average(this.arrivals[key].before, axes)
     # A wrapper that averages over its ranks keeps what was equal before.
     kept = [arrival for key, arrival in this.arrivals.items() if key not in reduced]
     hooked = [(arrival, _summed_before(arrival)) for arrival in kept if _has_hooks(arrival.variable)]
@@ -147,6 +149,17 @@ def _summed_before(arrival: GradientArrival) -> list[MeshAxis]:
         for axis in contribution.partial_axes
         if any(type.ground is Ground.ABSENT and type.is_equal(axis) for type in types)
     ]
+
+
+def _to_average(before: TensorType | None, axes: Iterable[Any]) -> TensorType | None:
+    """A gradient that is there when a wrapper averages: what is equal is a sum of n of it, whose average it is again.
+
+    before {dp: R}/n, the average of an earlier backward pass    taken for {dp: P}, to which this pass adds {dp: P}
+    """
+    if before is None or before.ground is not Ground.ABSENT:
+        return before
+    equal = {axis: e for axis in axes if before.is_equal(axis) and (e := before.exponent(axis)) is not None}
+    return before.with_placements(dict.fromkeys(equal, P)).rescaled({axis: e + 1 for axis, e in equal.items()})
 
 
 def _reduce(variable: torch.Tensor, axes: Mapping[Any, Placement]) -> None:

@@ -4,12 +4,20 @@
 other rows than those that one micro-batch has there. A program that treats all of them alike and adds up computes the
 same all the same. So such a cut is refused as any other, and the finding is withdrawn at the end of the run if every
 expression that was given one micro-batch was given each of them, once around, and none ever met another.
+
+A micro-batch has n times its rows on one device, and as many of them are added up there; unless other runs have shown
+that it has as many rows on any number of ranks. Then its size is no part of anything, and a mean over it is a sum over
+rows, divided by a number:
+
+the size of a micro-batch is cut by n    mean(): P, n times the whole mean if it is summed over ranks
+it is the same on any number of ranks    mean(): P, which summed over ranks is the sum of that many means
 """
 
 from __future__ import annotations
 
+import contextlib
 import linecache
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,13 +28,13 @@ from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.own_references import by_tensor
-from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
+from shardwise.interop.tensors.tagging import Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
 from shardwise.interop.torch_compat import no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.op_rules.propagation.call_types import Outcome
 from shardwise.types.spec import partition_spec_get_shard
-from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
+from shardwise.types.tensor_type import UNKNOWN_TYPE, Exponent, Ground, TensorType
 
 from ..call.arguments import Op
 from ..state.session import CheckSession
@@ -35,7 +43,8 @@ _LISTING = ("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split"
 _TAKING = ("getitem", "narrow")
 CUTTING = frozenset((*_LISTING, *_TAKING))
 """The operators that cut a batch, by the names of their rules."""
-_TRUSTED = "a cut into micro-batches, of which all are treated alike"
+OF_CUTS = "a cut into micro-batches, of which all are treated alike"
+"""What is listed as trusted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +102,31 @@ class CuttingCall:
 
 
 _batches: Any = by_tensor()
+_told: dict[MeshAxis, frozenset[int]] = {}
+"""By axis the rows of a rank's micro-batches, where other runs have shown that they are the same on any number."""
+
+
+@contextlib.contextmanager
+def told_rows(axis: MeshAxis, rows: frozenset[int]) -> Iterator[None]:
+    """Inside the block a micro-batch of so many rows is known to have as many on any number of ranks of ``axis``."""
+    before = _told.get(axis, frozenset())
+    _told[axis] = rows
+    try:
+        yield
+    finally:
+        _told[axis] = before
+
+
+def axes_of_no_size(x: torch.Tensor) -> tuple[MeshAxis, ...]:
+    """The axes over which ``x`` is sharded, whose number of ranks its size does not depend on."""
+    if not any(_told.values()):
+        return ()
+    batch = micro_batch_of(x)
+    return () if batch is None else _of_no_size(batch)
+
+
+def _of_no_size(batch: MicroBatch) -> tuple[MeshAxis, ...]:
+    return tuple(axis for axis in batch.axes if len(batch.span) in _told.get(axis, ()))
 
 
 def micro_batch_of(x: torch.Tensor) -> MicroBatch | None:
@@ -185,7 +219,22 @@ def following_batches(
         elif _is_piece(made, first.axes):
             with no_torch_function():
                 _batches[made] = replace(first, cuts=cuts)
+        else:
+            _count_means(made, pieces, _of_no_size(first))
     return result
+
+
+def _count_means(made: torch.Tensor, pieces: Sequence[torch.Tensor], axes: Iterable[MeshAxis]) -> None:
+    """A mean over rows that every number of ranks has is not n times too much: take away what it was given for that."""
+    tag = tag_of(made)
+    changed: dict[MeshAxis, Exponent] = {}
+    for axis in axes if tag is not None else ():
+        exponent = type_of(made).exponent(axis)
+        given = max((type_of(x).exponent(axis) or 0 for x in pieces), default=0)
+        if exponent is not None and exponent > given and type_of(made).is_partial(axis):
+            changed[axis] = exponent - 1
+    if tag is not None and changed:
+        set_type(made, type_of(made).rescaled(changed), tag.origin)
 
 
 def exchanged(x: torch.Tensor) -> None:
@@ -200,7 +249,7 @@ def settle_cuts(session: CheckSession) -> None:
     for cuts in session.cuts.values():
         if cuts.are_whole() and session.collector is not None:
             session.collector.withdraw(cuts.findings)
-            session.trust(_TRUSTED, cuts.location)
+            session.trust(OF_CUTS, cuts.location)
 
 
 def _is_piece(x: torch.Tensor, axes: Iterable[MeshAxis]) -> bool:

@@ -21,6 +21,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from shardwise.checker.observation.coverage import counting
+from shardwise.checker.parts.micro_batches import told_rows
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.coverage import Coverage
 from shardwise.diagnostics.finding import Finding
@@ -49,11 +50,24 @@ from .progress import progress
 
 
 @dataclass(frozen=True)
+class ToldNumbers:
+    """What other runs have shown of a program.
+
+    ``exponents``  along ``axis``, those of the numbers that it writes.
+    ``rows``       of its micro-batches, on any number of ranks; empty if it has fewer on more.
+    """
+
+    axis: MeshAxis
+    exponents: Mapping[float, Exponent]
+    rows: frozenset[int]
+
+
+@dataclass(frozen=True)
 class CheckOptions:
     """How a program is to be checked; the command line's options under the same names.
 
     ``guessed``  nobody has said how many ranks there are: the program may.
-    ``told``     along an axis, the exponents of numbers that the program writes.
+    ``told``     what other runs of it have shown.
     """
 
     world_size: int
@@ -72,7 +86,7 @@ class CheckOptions:
     launched: LaunchedRank | None = None
     record: bool = False
     links: NamedLinks = field(default_factory=NamedLinks)
-    told: tuple[MeshAxis, Mapping[float, Exponent]] | None = None
+    told: ToldNumbers | None = None
 
 
 class RankRecorder(Protocol):
@@ -126,7 +140,7 @@ def check_program(
             progress(status or (lambda: _status(session.checked, collector)), plain=options.plain_progress),
             contextlib.nullcontext() if recorder is None else recorder.recording(),
             _recorded(collector) if options.record else contextlib.nullcontext(),
-            contextlib.nullcontext() if options.told is None else told_numbers(*options.told),
+            contextlib.nullcontext() if options.told is None else _told(options.told),
         ):
             session.links = options.links
             guard.counting(lambda: session.checked)
@@ -163,6 +177,12 @@ def _tell_coverage(collector: Collector, options: CheckOptions, coverage: Covera
 
 def _shown_mesh(options: CheckOptions) -> str:
     return str(options.mesh).replace(",", ", ") if options.mesh is not None else ""
+
+
+@contextlib.contextmanager
+def _told(told: ToldNumbers) -> Iterator[None]:
+    with told_numbers(told.axis, told.exponents), told_rows(told.axis, told.rows):
+        yield
 
 
 def _own_mesh(made: Sequence[CurrentMesh]) -> str:

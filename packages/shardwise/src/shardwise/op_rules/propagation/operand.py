@@ -67,10 +67,16 @@ def told_numbers(axis: MeshAxis, exponents: Mapping[float, Exponent]) -> Iterato
 
 def exponent_of_number(axis: object, number: object) -> Exponent:
     """That of a plain number along ``axis``: an axis of the mesh or of a region."""
+    shown = _shown(axis, number)
+    return shown[0] if shown else None if may_be_count(number) else 0
+
+
+def _shown(axis: object, number: object) -> tuple[Exponent] | None:
+    """The exponent along ``axis`` that other runs have shown a number to have, if they have."""
     told = _told.get(axis) if _told and isinstance(axis, MeshAxis) else None
     if told and isinstance(number, (int, float)) and float(number) in told:
-        return told[float(number)]
-    return None if may_be_count(number) else 0
+        return (told[float(number)],)
+    return None
 
 
 def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> Any:
@@ -82,7 +88,9 @@ def exponent_along(axis: MeshAxis, operand: Bound, type: TensorType | Weak) -> A
         return ANY
     for said in (type, operand.type):
         if isinstance(said, TensorType):
-            return said.exponent(axis)
+            exponent = said.exponent(axis)
+            shown = _shown(axis, operand.number) if exponent is None and _told else None
+            return exponent if shown is None else shown[0]
     return exponent_of_number(axis, operand.number)
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from shardwise.checker.collectives.raw_operands import OF_ADDENDS
 from shardwise.checker.operators.factories import OF_NUMBERS
 from shardwise.checker.operators.scale_lost import OF_MESSAGES, SCALE_OVER, is_of_gradients
+from shardwise.checker.parts.micro_batches import OF_CUTS
 from shardwise.diagnostics.coverage import Coverage, OwnData
 from shardwise.diagnostics.finding import Finding, absolute_root, location_text
 from shardwise.diagnostics.printing.limits import counted
@@ -50,6 +51,11 @@ SAID_OF_NUMBERS = (
     "numbers that the program writes: they were compared with those of a run on another number of ranks"
 )
 
+SAID_OF_MICRO_BATCHES = (
+    "found with global types (--global), and by a run on another number of ranks: micro-batches are as long there, and "
+    "the more ranks, the fewer of them each rank adds up in a step"
+)
+
 
 def asks_global_types(result: RunResult, options: CheckOptions) -> bool:
     """Whether a clean ``result`` rests on local types alone, though more is known of the data."""
@@ -81,8 +87,8 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
         return replace(result, coverage=replace(result.coverage, refused_globally=(_NO_END.format("it broke"),)))
     fact = SAID
     told = tuple(one for one in second.errors if one.code not in OF_RANKS)
-    if second.stopped is None and not told and any(is_of_gradients(one.what) for one in second.lost):
-        third = _with_numbers(program, globally, result.coverage.own_data, other)
+    if second.stopped is None and not told and _rests_on_numbers(second):
+        third = _with_numbers(program, globally, result.coverage.own_data, other, cuts=_cuts_batches(second))
         if third is not None:
             second, fact = third
             told = second.errors
@@ -106,6 +112,15 @@ def with_global_types(program: Program, options: CheckOptions, result: RunResult
     known = {(one.what, one.location) for one in result.lost}
     lost = [one for one in second.lost if one.what.startswith(SCALE_OVER) and (one.what, one.location) not in known]
     return replace(result, findings=(*result.findings, *of_scale), lost=(*result.lost, *lost), coverage=coverage)
+
+
+def _rests_on_numbers(result: RunResult) -> bool:
+    """Is a gradient's scale lost, or is one added up of as many micro-batches as there are?"""
+    return any(is_of_gradients(one.what) for one in result.lost) or _cuts_batches(result)
+
+
+def _cuts_batches(result: RunResult) -> bool:
+    return any(one.what == OF_CUTS for one in result.trusted)
 
 
 def _with_scale(result: RunResult, second: RunResult | None) -> RunResult:
@@ -179,19 +194,20 @@ _FOLLOWED = {
 
 
 def _with_numbers(
-    program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess
+    program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess, *, cuts: bool
 ) -> tuple[RunResult, str] | None:
-    """A run that knows on which scale the program's numbers are, where gradients have lost theirs, and what is said of
-    it; None if none can.
+    """A run that knows on which scale the program's numbers are, where gradients have lost theirs or it ``cuts``
+    micro-batches, and what is said of it; None if none can.
     """
-    own = with_known_numbers(program, options, data, other)
+    own = with_known_numbers(program, options, data, other, cuts=cuts)
     if own is None:
         return None
     third = further_run(other, check_program, program, own, "with global types, and the scale of the numbers it writes")
     if third is None or third.stopped is not None:
         return None
     where = third.mesh or counted(own.world_size, "rank")
-    return third, SAID_OF_NUMBERS + ("" if own.world_size == options.world_size else f"; what is said is so on {where}")
+    said = SAID_OF_MICRO_BATCHES if own.told is not None and own.told.rows else SAID_OF_NUMBERS
+    return third, said + ("" if own.world_size == options.world_size else f"; what is said is so on {where}")
 
 
 def _own_means(finding: Finding) -> list[str]:

@@ -8,6 +8,9 @@ A number in a product with a tensor may be any of these, and one run cannot tell
 as it was given, and on half or twice as many along the axis over which its data are shared out, and such numbers are
 noted by the call that they stand in. Nothing is known unless its data are the same in both runs, shared out among more:
 a batch of so many a rank makes another program of it.
+
+Micro-batches of as many rows on any number of ranks are fewer on more ranks. The mean over one is then one over a
+number that every run has, and it is the number of those means, which backward adds up, that falls with the ranks.
 """
 
 from __future__ import annotations
@@ -18,19 +21,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from shardwise.diagnostics.coverage import OwnData
 from shardwise.diagnostics.source import is_library_calling, user_location
 from shardwise.diagnostics.source_location import SourceLocation
 from shardwise.host.kept_process import KeptProcess
+from shardwise.host.module_calls import telling_calls
 from shardwise.host.program import Program
 from shardwise.interop.torch_call import TorchFunction
 from shardwise.interop.torch_compat import tree_leaves
 from shardwise.mesh.shape import MeshShape
 from shardwise.types.tensor_type import Exponent
 
-from ..run import CheckOptions, world_of
+from ..run import CheckOptions, ToldNumbers, world_of
 from .further_run import further_run
 
 _PRODUCTS = frozenset(
@@ -41,20 +46,25 @@ _MOST_POWER = 2
 
 @dataclass
 class NumbersUsed:
-    """What one run has written: numbers in products with tensors, by the call; ``rows``: the sizes of the first dims of
-    the data that the first module was called with.
+    """What one run has written: numbers in products with tensors, by the call.
+
+    ``rows``   the sizes of the first dims of the data that the first module was called with.
+    ``calls``  how often that module was called for a gradient before an optimizer's first step.
     """
 
     numbers: dict[SourceLocation, set[float]] = field(default_factory=dict)
     rows: set[int] = field(default_factory=set)
+    calls: int = 0
 
 
 def with_known_numbers(
-    program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess
+    program: Program, options: CheckOptions, data: Sequence[OwnData], other: KeptProcess, *, cuts: bool
 ) -> CheckOptions | None:
     """``options`` of a run that knows the exponents of the numbers that the program writes, along the axis over which
     ``data`` are shared out. It is on another number of ranks where the numbers of several calls are equal on as many as
     ``options`` say, and on different scales: ``loss / 2 / world`` on two ranks.
+
+    ``cuts``  the program cuts its part of the data into micro-batches.
 
     None if there is no such axis of the mesh, the program does not run on another number of ranks, or nothing is known.
     """
@@ -70,17 +80,22 @@ def with_known_numbers(
     )
     why = "on as many ranks and on another number of them, to compare the numbers that it writes"
     here = further_run(other, numbers_used, program, options, why)
-    if here is None or not here.rows or not here.numbers:
+    if here is None or not here.rows or not (here.numbers or cuts):
         return None
     there = further_run(other, numbers_used, program, elsewhere, why)
     if there is None:
         return None
-    told = exponents_of(here, there, count / size)
+    dealt_out = are_dealt_out(here, there, count / size)
+    if dealt_out and not cuts:
+        return None  # each rank has as many batches as its sampler gives: nothing shows which mean is over one of them
+    told, rows = exponents_of(here, there, count / size), here.rows if dealt_out else ()
     if None in told.values():
         told_there = exponents_of(there, here, size / count)
         if None not in told_there.values():
-            return replace(elsewhere, told=(resized.as_axes()[name], told_there))
-    return replace(options, told=(shape.as_axes()[name], told)) if told else None
+            return replace(elsewhere, told=ToldNumbers(resized.as_axes()[name], told_there, frozenset(rows)))
+    if not told and not rows:
+        return None
+    return replace(options, told=ToldNumbers(shape.as_axes()[name], told, frozenset(rows)))
 
 
 def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | None:
@@ -96,7 +111,8 @@ def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | 
 
 def exponents_of(here: NumbersUsed, there: NumbersUsed, ratio: float) -> dict[float, Exponent]:
     """Of the numbers ``here``; None: of no known scale. ``ratio``: of the ranks there to those here."""
-    if not here.rows or {count / ratio for count in here.rows} != {float(count) for count in there.rows}:
+    cut = bool(here.rows) and {count / ratio for count in here.rows} == {float(count) for count in there.rows}
+    if not cut and not are_dealt_out(here, there, ratio):
         return {}
     found: dict[float, set[Exponent]] = {}
     for place, numbers in here.numbers.items():
@@ -104,6 +120,11 @@ def exponents_of(here: NumbersUsed, there: NumbersUsed, ratio: float) -> dict[fl
         for number in numbers:
             found.setdefault(number, set()).add(exponent)
     return {number: next(iter(each)) if len(each) == 1 else None for number, each in found.items()}
+
+
+def are_dealt_out(here: NumbersUsed, there: NumbersUsed, ratio: float) -> bool:
+    """Are the micro-batches of a step as long there, and fewer on more ranks?"""
+    return bool(here.rows) and here.rows == there.rows and here.calls == there.calls * ratio and here.calls > 0
 
 
 def _exponent(here: set[float], there: set[float], ratio: float) -> Exponent:
@@ -119,7 +140,7 @@ def numbers_used(program: Program, options: CheckOptions) -> NumbersUsed | None:
     used = NumbersUsed()
     try:
         loaded = program.load()
-        with world_of(options), _noting_rows(used.rows), _Noting(used.numbers):
+        with world_of(options), _noting_rows(used), _Noting(used.numbers):
             program.run(loaded)
     except SystemExit as left:
         return used if not left.code else None
@@ -153,14 +174,23 @@ class _Noting(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _noting_rows(rows: set[int]) -> Iterator[None]:
-    def called(module: torch.nn.Module, args: tuple[object, ...]) -> None:
-        if not rows:
-            data = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor) and x.ndim and not x.requires_grad)
-            rows.update(map(len, data))
+def _noting_rows(used: NumbersUsed) -> Iterator[None]:
+    first: list[torch.nn.Module] = []
+    stepped: list[torch.optim.Optimizer] = []
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(called)
+    def called(module: torch.nn.Module, args: Mapping[str, object]) -> None:
+        if not used.rows:
+            data = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor) and x.ndim and not x.requires_grad)
+            used.rows.update(map(len, data))
+            first.append(module)
+        used.calls += module is first[-1] and torch.is_grad_enabled() and not stepped
+
+    def steps(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        stepped.append(optimizer)
+
+    handle = register_optimizer_step_pre_hook(steps)
     try:
-        yield
+        with telling_calls(called):
+            yield
     finally:
         handle.remove()
