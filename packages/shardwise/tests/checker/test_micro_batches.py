@@ -26,6 +26,10 @@ X, T, W = drawn(8 * RANKS, 4), drawn(8 * RANKS, 3, seed=1), drawn(3, 4, seed=2)
 Parts = Callable[[Tensor], list[Tensor]]
 
 
+def order() -> Tensor:
+    return torch.tensor([5, 0, 3, 7, 1, 6, 2, 4])
+
+
 def loss_of(w: Tensor, x: Tensor, t: Tensor) -> Tensor:
     return (x @ w.T - t).square().mean()
 
@@ -59,6 +63,18 @@ def last_apart() -> Tensor:
     return summed(w)
 
 
+def cut_apart() -> Tensor:
+    """So has its cut."""
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    for at in range(4):
+        rows = slice(at * 2, (at + 1) * 2)
+        if at < 3:
+            (loss_of(w, x[rows], t[rows]) / 4).backward()
+        else:
+            (loss_of(w, x[rows], t[rows]) / 4).backward()
+    return summed(w)
+
+
 def put_together() -> Tensor:
     """Activations in chunks, which are one tensor again afterwards."""
     w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
@@ -77,7 +93,11 @@ RIGHT = {
     "every other row, in halves": loop(lambda x: [x[at:stop:2] for at, stop in ((0, 4), (1, 4), (4, 8), (5, 8))]),
     "slices of all dims": loop(lambda x: [x[at : at + 2, :] for at in (0, 2, 4, 6)]),
     "narrow": loop(lambda x: [x.narrow(0, at, 4) for at in (0, 4)]),
+    "rows in an order of their own": loop(lambda x: [x[rows] for rows in order().split(2)]),
+    "rows that are selected": loop(lambda x: [x.index_select(0, rows) for rows in order().chunk(2)]),
+    "rows of all columns": loop(lambda x: [x[rows, :] for rows in order().split(4)]),
     "the last on another line": last_apart,
+    "the last is cut on another line": cut_apart,
     "put together": put_together,
 }
 
@@ -92,6 +112,20 @@ def one_left_out() -> Tensor:
     w, x, t = whole(W.clone().requires_grad_()), shard(X).split(2), shard(T).split(2)
     for at in range(3):
         (loss_of(w, x[at], t[at]) / 3).backward()
+    return summed(w)
+
+
+def one_row_twice() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    for rows in torch.tensor([0, 1, 2, 3, 4, 5, 6, 6]).split(2):
+        (loss_of(w, x[rows], t[rows]) / 4).backward()
+    return summed(w)
+
+
+def labels_in_another_order() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
+    for rows, others in zip(order().split(2), order().flip(0).split(2), strict=True):
+        (loss_of(w, x[rows], t[others]) / 4).backward()
     return summed(w)
 
 
@@ -163,6 +197,8 @@ def not_summed() -> Tensor:
 WRONG = {
     "the first alone": (first_only, "SW405"),
     "one left out": (one_left_out, "SW405"),
+    "one row twice": (one_row_twice, "SW405"),
+    "labels in another order": (labels_in_another_order, "SW405"),
     "every other row": (every_other_row, "SW405"),
     "with rows cut otherwise": (with_rows_cut_otherwise, "SW405"),
     "with the labels of another": (with_the_labels_of_another, "SW405"),

@@ -1,9 +1,10 @@
 """A sharded batch that is cut into micro-batches: each is a shard of some of the rows, and all together are the batch.
 
-``x[i * m : (i + 1) * m]``, ``x[i::k]`` and ``x.split(m)`` take rows of every rank's shard, which on one device are
-other rows than those that one micro-batch has there. A program that treats all of them alike and adds up computes the
-same all the same. So such a cut is refused as any other, and the finding is withdrawn at the end of the run if every
-expression that was given one micro-batch was given each of them, once around, and none ever met another.
+``x[i * m : (i + 1) * m]``, ``x[i::k]``, ``x[order[i : i + m]]`` and ``x.split(m)`` take rows of every rank's shard,
+which on one device are other rows than those that one micro-batch has there. A program that treats all of them alike
+and adds up computes the same all the same. So such a cut is refused as any other, and the finding is withdrawn at the
+end of the run if every expression that was given one micro-batch was given each of them, once around, and none ever met
+another.
 
 A micro-batch has n times its rows on one device, and as many of them are added up there; unless other runs have shown
 that it has as many rows on any number of ranks. Then its size is no part of anything, and a mean over it is a sum over
@@ -26,7 +27,9 @@ import torch
 from shardwise.diagnostics.finding import Finding
 from shardwise.diagnostics.source import user_location
 from shardwise.diagnostics.source_location import SourceLocation
+from shardwise.interop.running.recording import has_values
 from shardwise.interop.tensors.containers import tensors_in
+from shardwise.interop.tensors.dtensors import is_dtensor
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, set_type, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords
@@ -40,11 +43,14 @@ from ..call.arguments import Op
 from ..state.session import CheckSession
 
 _LISTING = ("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk")
-_TAKING = ("getitem", "narrow")
+_TAKING = ("getitem", "narrow", "index_select")
 CUTTING = frozenset((*_LISTING, *_TAKING))
 """The operators that cut a batch, by the names of their rules."""
 OF_CUTS = "a cut into micro-batches, of which all are treated alike"
 """What is listed as trusted."""
+
+
+Rows = range | tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +65,7 @@ class BatchCuts:
     size: int
     location: SourceLocation | None
     findings: list[Finding] = field(default_factory=list)
-    uses: dict[object, set[range]] = field(default_factory=dict)
+    uses: dict[object, set[Rows]] = field(default_factory=dict)
     met: bool = False
 
     def are_whole(self) -> bool:
@@ -73,18 +79,20 @@ class MicroBatch:
 
     axes: tuple[MeshAxis, ...]
     size: int
-    span: range
+    span: Rows
     cuts: tuple[BatchCuts, ...] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CuttingCall:
-    """One call that cuts: its outcome as if it were a shard that it gives, and how the findings before it end."""
+    """One call that cuts: its outcome as if it were a shard that it gives, and how the findings before it end.
+
+    ``rows``  those that it takes, of which as many count as its results have.
+    """
 
     outcome: Outcome
     dim: int
-    start: int
-    step: int
+    rows: Rows
     cuts: BatchCuts
     told: int
 
@@ -92,12 +100,11 @@ class CuttingCall:
         """Remember what the call has given, and what it was told."""
         if session.collector is not None:
             self.cuts.findings += session.collector.added_since(self.told)
-        start = self.start
+        start = 0
         for made in tensors_in(result):
             with no_torch_function():
-                stop = start + made.shape[self.dim] * self.step
-                rows = range(start, stop, self.step)
-                _batches[made] = MicroBatch(self.cuts.axes, self.cuts.size, rows, (self.cuts,))
+                stop = start + made.shape[self.dim]
+                _batches[made] = MicroBatch(self.cuts.axes, self.cuts.size, self.rows[start:stop], (self.cuts,))
             start = stop
 
 
@@ -154,39 +161,50 @@ def cut_of(session: CheckSession, op: Op, args: Arguments, kwargs: Keywords, out
         return None
     with no_torch_function():
         size, ndim = x.shape[shard.dim], x.ndim
-    taken = (0, 1) if op.rule.op in _LISTING else _taken(dict(op.arguments(args, kwargs)), shard.dim, size, ndim)
+    whole = range(size)
+    taken = whole if op.rule.op in _LISTING else _taken(dict(op.arguments(args, kwargs)), shard.dim, whole, ndim)
     if taken is None:
         return None
     location = user_location()
-    cuts = session.cuts.setdefault((location, over, size), BatchCuts(over, size, location))
+    function = location and (location.file, location.function)
+    cuts = session.cuts.setdefault((function, _expression(location), over, size), BatchCuts(over, size, location))
     session.rows_moved = True  # what follows is looked at by ``following``
-    whole = replace(outcome, type=type, results=(), refusals=(), sources=(0,) * len(type.axes))
-    return CuttingCall(whole, shard.dim, *taken, cuts, session.collector.count)
+    shard_of = replace(outcome, type=type, results=(), refusals=(), sources=(0,) * len(type.axes))
+    return CuttingCall(shard_of, shard.dim, taken, cuts, session.collector.count)
 
 
-def _taken(given: Mapping[str, object], dim: int, size: int, ndim: int) -> tuple[int, int] | None:
-    """The first row that ``narrow``, or a slice of no other dim, takes along ``dim``, and the step; None for others."""
+def _taken(given: Mapping[str, object], dim: int, rows: range, ndim: int) -> Rows | None:
+    """Those of ``rows`` from the first that ``narrow``, a slice or an index of no other dim takes along ``dim``; None
+    for others.
+    """
+    if "dim" in given and given["dim"] not in (dim, dim - ndim):
+        return None
     if "start" in given:
-        start = _wrapped(given["start"], size) if given.get("dim") in (dim, dim - ndim) else None
-        return None if start is None else (start, 1)
-    index = next((value for name, value in given.items() if name != "input"), None)
-    slices = index if isinstance(index, tuple) else (index,)
-    if Ellipsis in slices:
-        at = slices.index(Ellipsis)
-        slices = (*slices[:at], *(slice(None),) * (ndim - len(slices) + 1), *slices[at + 1 :])
-    if not all(isinstance(one, slice) for one in slices) or len(slices) <= dim:
+        return rows[given["start"] :] if isinstance(given["start"], int) else None
+    index = next((value for name, value in given.items() if name not in ("input", "dim")), None)
+    at = index if isinstance(index, tuple) else (index,)
+    if any(one is Ellipsis for one in at):
+        front = next(place for place, one in enumerate(at) if one is Ellipsis)
+        at = (*at[:front], *(slice(None),) * (ndim - len(at) + 1), *at[front + 1 :])
+    others = [one for place, one in enumerate(at) if place != dim]
+    if len(at) <= dim or not all(isinstance(one, slice) and one == slice(None) for one in others):
         return None
-    step = 1 if slices[dim].step is None else slices[dim].step
-    if any(one != slice(None) for at, one in enumerate(slices) if at != dim) or not isinstance(step, int):
-        return None
-    start = _wrapped(slices[dim].start or 0, size)
-    return None if start is None else (start, int(step))
+    own = at[dim]
+    if isinstance(own, slice):
+        step = 1 if own.step is None else own.step
+        return rows[own.start or 0 :: step] if isinstance(step, int) and isinstance(own.start, int | None) else None
+    return _chosen(own, rows)
 
 
-def _wrapped(start: object, size: int) -> int | None:
-    if not isinstance(start, int):
+def _chosen(index: object, rows: range) -> Rows | None:
+    """The rows that a tensor of positions takes, if it is one with values."""
+    if not isinstance(index, torch.Tensor) or is_dtensor(index) or not has_values(index):
         return None
-    return min(start + size if start < 0 else start, size)
+    with no_torch_function():
+        if index.ndim != 1 or index.dtype not in (torch.int64, torch.int32):
+            return None
+        found = index.tolist()
+    return tuple(rows[at] for at in found) if all(-len(rows) <= at < len(rows) for at in found) else None
 
 
 def following_batches(
@@ -263,7 +281,7 @@ def _in_order(batches: Sequence[MicroBatch]) -> bool:
     return rows == list(range(size)) and len({batch.size for batch in batches}) == 1
 
 
-def _tile(spans: Iterable[range], size: int) -> bool:
+def _tile(spans: Iterable[Rows], size: int) -> bool:
     """The spans are all of ``range(size)``, none of it twice: 0..2 and 2..4 of 4, or every other row and the others."""
     return sorted(row for span in spans for row in span) == list(range(size))
 
