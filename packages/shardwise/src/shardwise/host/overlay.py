@@ -1,7 +1,7 @@
 """Files of a program with other text than the disk has: how a fix is tried before it is written.
 
 ``SHARDWISE_OVERLAY`` in the environment names a JSON file, {path: text}. It holds for the script, for the modules that
-it imports, and for every process that runs it.
+it imports, and for every process that runs it; ``overlaid`` does so in this process alone, and those that it forks.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from .reached_comments import active
 VARIABLE = "SHARDWISE_OVERLAY"
 _LIBRARIES = tuple({path + os.sep for kind in ("stdlib", "purelib", "platlib") if (path := sysconfig.get_path(kind))})
 """Folders of files that are nobody's program."""
+_given: dict[str, str] = {}
+"""The texts of this process alone, by real path."""
 _ran: set[str] = set()
 """Files that ran in this process with other text than the disk has."""
 
@@ -94,6 +96,19 @@ def overlay_of(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
+def overlaid(texts: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block programs that are loaded and run in this process have ``texts``, given by path."""
+    before = dict(_given)
+    _given.update((os.path.realpath(file), text) for file, text in texts.items())
+    try:
+        with texts_shown(texts):
+            yield
+    finally:
+        _given.clear()
+        _given.update(before)
+
+
+@contextlib.contextmanager
 def texts_shown(texts: Mapping[str, str]) -> Iterator[None]:
     """Inside the block excerpts and columns of files are those of ``texts``, given by path."""
     before = {file: linecache.cache.get(file) for file in texts}
@@ -111,9 +126,9 @@ def texts_shown(texts: Mapping[str, str]) -> Iterator[None]:
 def _texts() -> Mapping[str, str]:
     path = os.environ.get(VARIABLE)
     if not path:
-        return {}
+        return _given
     texts: Mapping[str, str] = json.loads(Path(path).read_text("utf-8"))
-    return texts
+    return {**texts, **_given}
 
 
 def _show(file: str, text: str) -> None:
