@@ -75,6 +75,26 @@ def cut_apart() -> Tensor:
     return summed(w)
 
 
+@spmd.register_local_autograd_function
+class Handed(torch.autograd.Function):
+    """As DistributedDataParallel hands on what its module has made, where it looks for unused parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
+def through_a_function() -> Tensor:
+    w, x, t = whole(W.clone().requires_grad_()), shard(X).split(2), shard(T).split(2)
+    for one, other in zip(x, t, strict=True):
+        ((Handed.apply(one @ w.T) - other).square().mean() / 4).backward()  # type: ignore[no-untyped-call]
+    return summed(w)
+
+
 def put_together() -> Tensor:
     """Activations in chunks, which are one tensor again afterwards."""
     w, x, t = whole(W.clone().requires_grad_()), shard(X), shard(T)
@@ -96,6 +116,7 @@ RIGHT = {
     "rows in an order of their own": loop(lambda x: [x[rows] for rows in order().split(2)]),
     "rows that are selected": loop(lambda x: [x.index_select(0, rows) for rows in order().chunk(2)]),
     "rows of all columns": loop(lambda x: [x[rows, :] for rows in order().split(4)]),
+    "through a function": through_a_function,
     "the last on another line": last_apart,
     "the last is cut on another line": cut_apart,
     "put together": put_together,

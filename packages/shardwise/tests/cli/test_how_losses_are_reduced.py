@@ -79,6 +79,29 @@ def test_a_loss_is_a_mean_or_its_scale_is_known_or_it_is_not_judged(project, dat
     assert any(said in one for one in told) if said else not told, told
 
 
+IN_A_ROW = PROGRAM.replace("DistributedDataParallel(", "FullyShardedDataParallel(").replace(
+    "from torch.nn.parallel import DistributedDataParallel",
+    "from torch.distributed.fsdp import FullyShardedDataParallel",
+)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(
+    ("loss", "verdict", "said"),
+    [
+        ("F.cross_entropy(model(x), y)", "clean", ""),
+        ('F.cross_entropy(model(x), y, reduction="sum") / len(x)', "clean", ""),
+        ('F.cross_entropy(model(x), y, reduction="sum")', "inconclusive", NO_MEAN),
+        ("F.cross_entropy(model(x), y) / world", "inconclusive", "by the number of ranks"),
+    ],
+)
+def test_of_gradients_in_one_row_no_step_knows_a_scale_so_the_loss_is_judged(project, loss, verdict, said):
+    report = reported(project, IN_A_ROW + DEALT + f"loss = {loss}" + STEP)
+    told = report["coverage"]["own_reductions"]
+    assert (report["verdict"], report["findings"]) == (verdict, [])
+    assert any(said in one for one in told) if said else not told, told
+
+
 OF_MICRO_BATCHES = """
 optimizer.zero_grad()
 parts = list(zip(x.CUT, y.CUT))

@@ -41,6 +41,7 @@ from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, TensorType
 from ..collectives.differentiable import check_function
 from ..diagnosis.reporter import refuse
 from ..operators.random_ops import drawn, draws_of
+from ..parts.micro_batches import following_batches
 from ..parts.passed_pieces import note_exchanged_by_hand
 from ..parts.row_orders import following
 from ..state.session import CheckSession
@@ -70,7 +71,11 @@ def checked_apply(
         compare_derivative(session, cls, args)
     forward = functools.partial(_checked_forward, session, cls, args, kwargs, run)
     ordered = session.rows_moved and not session.local and not session.paused
-    results = following(session, cls.__name__, forward, args, kwargs) if ordered else forward()
+    if ordered:
+        in_order = functools.partial(following, session, cls.__name__, forward, args, kwargs)
+        results = following_batches(session, cls.__name__, in_order, args, kwargs)
+    else:
+        results = forward()
     if not session.paused and (getattr(cls, METHOD, None) is not None or has_typed_forward(cls) or is_local(cls)):
         remember(cls, inputs, results)
     return results

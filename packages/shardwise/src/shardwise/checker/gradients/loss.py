@@ -22,7 +22,7 @@ from shardwise.interop.tensors.derived_types import derived_type
 from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import Tag, set_tag, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
-from shardwise.interop.torch_compat import is_transformed, no_torch_function
+from shardwise.interop.torch_compat import is_flattened, is_transformed, no_torch_function
 from shardwise.mesh.axis import MeshAxis
 from shardwise.mesh.entry import current_entry
 from shardwise.types.placement import UNKNOWN, Placement, R, V
@@ -138,21 +138,25 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     """A wrapper averages over ranks what each derives of its own loss. That is derived of the loss of one device where
     losses are means of as many samples; where ``loss`` is none, its scale has to be known.
     """
-    type = derived_type(loss)
-    unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis)]
+    type, leaves = derived_type(loss), leaves_of([loss])
+    # Of the gradients of FullyShardedDataParallel, which lie in one row, no step knows a scale.
+    rows = any(map(is_flattened, leaves))
+    unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis, only_means=rows)]
     said = own_reduction(loss, session.untyped.shared) if unscaled else None
-    if said is not None and not divides_in_its_own_way(set(map(id, leaves_of([loss])))):
+    if said is not None and not divides_in_its_own_way(set(map(id, leaves))):
         place = in_brackets(user_location())
         session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None
 
 
-def _has_scale(session: CheckSession, type: TensorType, axis: MeshAxis) -> bool:
-    """Is the loss known to be equal over ``axis``, or with global types a sum over it of a scale?"""
+def _has_scale(session: CheckSession, type: TensorType, axis: MeshAxis, *, only_means: bool) -> bool:
+    """Is the loss known to be equal over ``axis``, or with global types a sum over it of a scale, or a mean?"""
     if any(type.get(one).is_unknown for one in type.axes) or all(axis.isorthogonal(one) for one in type.axes):
         return False
     over = [one for one in type.axes if not axis.isorthogonal(one)]
-    known = not session.local and all(type.exponent(one) is not None for one in over)
-    return known or not any(type.is_varying(one) for one in over)
+    known = not session.local and all(
+        (type.exponent(one) == 1 if only_means else type.exponent(one) is not None) for one in over
+    )
+    return known or not any(type.is_varying(one) or (only_means and type.is_partial(one)) for one in over)
 
 
 def _check_root(session: CheckSession, loss: torch.Tensor, lists: bool, inputs: Sequence[object], op: str) -> None:
