@@ -75,7 +75,7 @@ def cut_apart() -> Tensor:
     return summed(w)
 
 
-@spmd.register_local_autograd_function
+@spmd.register_autograd_function
 class Handed(torch.autograd.Function):
     """As DistributedDataParallel hands on what its module has made, where it looks for unused parameters."""
 
@@ -86,6 +86,13 @@ class Handed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         return gradients[0]
+
+    @staticmethod
+    def typecheck_forward(x: Tensor) -> Tensor:
+        made = Handed.apply(x)  # type: ignore[no-untyped-call]
+        spmd.assert_type_like(made, x)
+        assert isinstance(made, Tensor)
+        return made
 
 
 def through_a_function() -> Tensor:
