@@ -35,6 +35,7 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .observation.cut_data import CUTS, dealing_out
 from .operators.factories import factory
 from .operators.foreach import foreach
+from .operators.gradient_copies import COPYING, MOVING, following
 from .operators.ignored_targets import IGNORING, ignoring
 from .operators.ordinary import Handler, ordinary
 from .operators.parts_written import assign_data, assigning_parts, resizing, storage_given
@@ -92,6 +93,8 @@ def handler_for(func: TorchFunction) -> Handler:
     if rule is None:
         return no_rule(name)
     handler = handler_of_rule(name, rule)
+    if (rule.op in COPYING or rule.op in MOVING) and not rule.view and not name.in_place:
+        handler = following(handler, rule.op in MOVING)
     if rule.op in JOINING:
         return joining_pieces(joining(handler))
     if rule.op in IN_A_ROW:

@@ -18,6 +18,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from shardwise.diagnostics.finding import Unsummed
+from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import arrival
 from shardwise.interop.autograd.gradients import (
@@ -38,6 +39,8 @@ from shardwise.interop.fixes.gradient_scales import scaled
 from shardwise.interop.fixes.gradient_sums import sum_before_step, sums_by_hand, synchronised
 from shardwise.interop.running.recording import is_heard, stepped
 from shardwise.interop.tensors.dtensors import is_dtensor, local_part
+from shardwise.interop.tensors.element_orders import UNORDERED
+from shardwise.interop.tensors.memory_pieces import Content
 from shardwise.interop.tensors.tagging import is_pieced, type_of
 from shardwise.interop.torch_compat import is_flattened
 from shardwise.mesh.axis import MeshAxis, flatten_axes
@@ -63,6 +66,7 @@ from .step_settings import shared_setting
 
 FindSession = Callable[[], CheckSession | None]
 _FACTS = 3
+_SHOWN = 4
 
 
 def stand(find: FindSession) -> Callable[[], None]:
@@ -311,15 +315,25 @@ def _check_place(
         count = (piece.stop - piece.start) // piece.itemsize
         owner = None if piece.content is None else piece.content.owner()
         if piece.content is not None and owner is not None and id(owner) in taken:
-            first = piece.content.first
-            if owner is not parameter or first != at:
+            if piece.content.order is UNORDERED:
+                session.lose(f"the order of the elements of a gradient that {step} takes", user_location())
+                return
+            if owner is not parameter or not piece.content.starts_at(at, count):
                 name, other = (_names([one], known)[0] for one in (parameter, owner))
-                place = f"elements {first} to {first + count - 1}" if count > 1 else f"element {first}"
-                text = f"{place} of the gradient of {other}"
+                text = f"{_elements(piece.content, count)} of the gradient of {other}"
                 said = gradient_misplaced(step, name, elements_text(gradient, [piece]), text)
                 report(session, LocatedCall("step", []), said, operands=())
                 return
         at += count
+
+
+def _elements(content: Content, count: int) -> str:
+    """The elements that a content is, as text."""
+    if content.order is not None:
+        shown = ", ".join(str(content.order.at(content.first + place)) for place in range(min(count, _SHOWN)))
+        return f"elements {shown}{' and so on' if count > _SHOWN else ''}"
+    first = content.first
+    return f"elements {first} to {first + count - 1}" if count > 1 else f"element {first}"
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:

@@ -83,10 +83,11 @@ class CachedVerdict:
         if tag is None:
             return False
         origin, root = tag.origin, base_of(result)
-        if origin.__class__ is tuple or result is base:
+        if isinstance(origin, tuple) or result is base:
             return False
         if root is None:
-            if same_memory(result, base):  # type: ignore[arg-type]
+            copied = not same_memory(result, base)  # type: ignore[arg-type]
+            if not copied or (origin is not None and origin.gradient is not None):
                 return False
             result._shardwise = Tag(self.type, origin)  # type: ignore[attr-defined]
             return True
@@ -233,7 +234,7 @@ class KnownWrites:
         for at, tag in enumerate(tags):
             if tag is None or gradient_origin(tag) is None:
                 continue
-            if shared or (self.overwrites and at < count):
+            if shared or self.overwrites:
                 return True
             if self.scales and at >= count and tag.current().varying_axes:
                 return True

@@ -24,6 +24,7 @@ from ..propagation.results import origin_of_result
 from ..state.session import CheckSession
 from ..state.tensor_classes import NUMBERS, PLAIN, TENSORS
 from .first_calls import FirstCalls
+from .gradient_copies import COPYING, MOVING, follow, following
 from .known_calls import SPLIT, CachedVerdict, KnownWrites
 from .listed_pieces import handing_on
 from .merged_rows import is_ordered
@@ -36,6 +37,10 @@ def ordinary(op: Op) -> Handler:
     verdicts: dict[tuple[object, ...], CachedVerdict] = {}
     writes = KnownWrites(op)
     is_view, slow = op.rule.view, FirstCalls(op, verdicts, writes).run
+    moves = op.rule.op in MOVING
+    may_copy = is_view and (moves or op.rule.op in COPYING)  # of what always copies, dispatch.py sees to it
+    if may_copy and not op.in_place:
+        slow = following(slow, moves)
 
     def handle(
         session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, ordered: bool = False
@@ -110,6 +115,8 @@ def ordinary(op: Op) -> Handler:
             session.checked += 1
         else:
             verdict.hand_on(session, result, args, tags, is_view)
+            if may_copy:
+                follow(result, func, args, kwargs, moves)
         return result
 
     def handle_write(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:

@@ -148,7 +148,8 @@ def write(
         pieced = gathers_gradients(tensor, origin)
         if pieced or beginning(origin) is not None:
             contents, owner = written_contents(op, tensor, operands), owner_of(tensor)
-            if pieced or (owner is not None and is_foreign(contents, owner)):
+            copied = owner is None and any(piece.content is not None for piece in contents)
+            if pieced or copied or (owner is not None and is_foreign(tensor, contents, owner)):
                 set_part(tensor, type, inherit(tensor, origin), contents)
                 continue
         if type.ground.is_constant and tag is not None and tag.cell is not None and gradient_origin(tag) is not None:

@@ -1,6 +1,6 @@
 """What a tensor carries: its tag, what it holds of a DTensor, its memory, what its generator promises.
 
-its type                   tagging, plain_types, memory_pieces
+its type                   tagging, plain_types, memory_pieces, element_orders
 tags that say more         own_lengths, own_positions, reordered, zeros
 of what is derived          derived_types
 for weak references        own_references

@@ -20,24 +20,56 @@ from shardwise.types.placement import UNKNOWN, Placement, R, V
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
 from ..torch_compat import no_torch_function, storage_of
+from .element_orders import UNORDERED, Dims, Order, are_alike, by_memory, is_in_a_row, listed, steps
 from .own_references import OwnReference
 
 MOST_RUNS = 1 << 14
 """A view of more separate ranges than this is taken for all that lies between its first element and its last."""
+_FEW_RUNS = 1 << 8
+"""A view whose elements are in another order than its memory is taken apart into so many ranges at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Elements of the gradient of one parameter, from element ``first`` on."""
+    """Elements of the gradient of one parameter, from element ``first`` on, or from place ``first`` of an ``order``."""
 
     owner: OwnReference
     first: int
+    order: Order | None = None
 
     def after(self, elements: int) -> Content:
-        return Content(self.owner, self.first + elements)
+        return replace(self, first=self.first + elements)
 
     def is_same(self, other: Content | None) -> bool:
-        return other is not None and self.first == other.first and self.owner() is other.owner()
+        """True if both go on with the same elements."""
+        if other is None or self.first != other.first or self.owner() is not other.owner():
+            return False
+        return self.order == other.order and self.order is not UNORDERED
+
+    def seen_by(self, first: int, dims: Dims, count: int) -> Content:
+        """The content of a view of this that begins ``first`` elements on; plain where its elements are in a row."""
+        order = steps(self.first + first, dims, self.order)
+        start = order.at(0) if count else 0
+        if order is not UNORDERED and is_in_a_row(order, 0, start, count):
+            return Content(self.owner, start)
+        return Content(self.owner, 0, order)
+
+    def at_places(self, places: torch.Tensor) -> Content:
+        """The content of elements that were taken from these places of this one by one."""
+        order = listed(places + self.first, self.order)
+        start = order.at(0)
+        in_a_row = order is not UNORDERED and is_in_a_row(order, 0, start, len(places))
+        return Content(self.owner, start) if in_a_row else Content(self.owner, 0, order)
+
+    def starts_at(self, element: int, count: int) -> bool:
+        """True if these are the ``count`` elements from ``element`` on, as far as one can tell."""
+        return is_in_a_row(self.order, self.first, element, count)
+
+    def agrees(self, other: Content, count: int) -> bool:
+        """True if the next ``count`` elements of both are the same ones, as far as one can tell."""
+        if self.owner() is not other.owner():
+            return False
+        return self.is_same(other) or are_alike(self.order, self.first, other.order, other.first, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +145,20 @@ def region_of(x: torch.Tensor) -> Region | None:
     return Region(tuple((first + at * item, first + (at + block) * item) for at in starts), ordered)
 
 
+def runs_of(x: torch.Tensor) -> Region | None:
+    """The memory of ``x``, one range after the other in the order of its elements; None if these are too many."""
+    with no_torch_function():
+        item, first = x.element_size(), int(x.storage_offset()) * x.element_size()
+        dims = [(int(n), int(step)) for n, step in zip(x.shape, x.stride(), strict=True) if n != 1]
+    block = 1
+    while dims and dims[-1][1] == block:
+        block *= dims.pop()[0]
+    if math.prod(size for size, _ in dims) > _FEW_RUNS:
+        return None
+    starts = (sum(at) for at in itertools.product(*([n * stride for n in range(size)] for size, stride in dims)))
+    return Region(tuple((first + at * item, first + (at + block) * item) for at in starts), True)
+
+
 class MemoryPieces:
     """The pieces of one memory, in its order and without gaps."""
 
@@ -147,10 +193,11 @@ class MemoryPieces:
             kept.append(piece)
             kept.sort(key=lambda each: each.start)
             self.pieces = kept
-        self.pieces = _joined_neighbours(self.pieces)
+        self.pieces = joined_neighbours(self.pieces)
 
 
-def _joined_neighbours(pieces: Iterable[Piece]) -> list[Piece]:
+def joined_neighbours(pieces: Iterable[Piece]) -> list[Piece]:
+    """The same with fewer pieces, where one continues another."""
     joined: list[Piece] = []
     for piece in pieces:
         if joined and piece.continues(joined[-1]):
@@ -196,15 +243,39 @@ def laid_into(x: torch.Tensor, pieces: Sequence[Piece]) -> list[Piece]:
     """
     region = region_of(x)
     assert region is not None, "only what has memory is written into"
+    if not region.ordered and len(region.ranges) == 1 and len(pieces) == 1:
+        return [_turned(x, region.ranges[0], pieces[0])]
     with no_torch_function():
         item = x.element_size()
+    in_turn = region if region.ordered else runs_of(x)
+    if in_turn is None:
+        return _somewhere(region, pieces, item)
     laid, at = [], 0
     for piece in pieces:
         length = (piece.stop - piece.start) // piece.itemsize * item
         done = 0
-        for start, stop in region.part(at, at + length):
+        for start, stop in in_turn.part(at, at + length):
             content = piece.content if piece.content is None else piece.content.after(done // item)
             laid.append(Piece(start, stop, piece.type, piece.origin, content, item))
             done += stop - start
         at += length
     return laid
+
+
+def _somewhere(region: Region, pieces: Sequence[Piece], item: int) -> list[Piece]:
+    """The pieces of memory if nobody can say which of these lies where."""
+    type, known = joined_type(piece.type for piece in pieces), [p.content for p in pieces if p.content is not None]
+    content, origin = replace(known[0], order=UNORDERED) if known else None, pieces[0].origin
+    return [Piece(start, stop, type, origin, content, item) for start, stop in region.ranges]
+
+
+def _turned(x: torch.Tensor, memory: tuple[int, int], piece: Piece) -> Piece:
+    """All elements of ``x``, which are this piece, as its ``memory`` has them, which has them in another order."""
+    with no_torch_function():
+        item, count = x.element_size(), x.numel()
+        dims, dense = by_memory(x.shape, x.stride())
+    content = piece.content
+    if content is not None:
+        whole = dense and (memory[1] - memory[0]) // item == count
+        content = content.seen_by(0, dims, count) if whole else replace(content, order=UNORDERED)
+    return Piece(*memory, piece.type, piece.origin, content, item)

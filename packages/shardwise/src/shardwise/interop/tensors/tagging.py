@@ -334,7 +334,7 @@ def set_part(x: Any, type: TensorType, origin: Provenance, content: Sequence[Pie
         item = x.element_size()
     local = local_type(type)
     new = [Piece(start, stop, local, origin, None, item) for start, stop in region.ranges]
-    if region.ordered and content:
+    if content:
         new = [replace(piece, type=local, origin=origin) for piece in laid_into(x, content)]
     pieces.put(new)
     set_tag(x, tag.of_type(type, origin))
