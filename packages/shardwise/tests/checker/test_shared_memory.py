@@ -9,11 +9,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import shardwise as spmd
 from shardwise import R, S, V
 from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
+from shardwise.interop.tensors.tagging import type_of
+from shardwise.worlds.world import FakeWorld
 
 Gather = Callable[[Tensor, Tensor, "list[nn.Parameter]"], Any]
 
@@ -188,3 +191,48 @@ def test_views_of_which_torch_does_not_say_whether_they_are_leaves_are_no_parame
     with pytest.raises(RuntimeError, match="modified inplace"):
         assert views[0].is_leaf
     assert findings(its_data, WRONG["nothing"], local=True) == ["SW120"]
+
+
+# A buffer that is no parameter: what each rank writes into its own part makes it vary, until all parts are gathered.
+
+OWN_PARTS: dict[str, Callable[[torch.Tensor, torch.Tensor, int], object]] = {
+    "an index": lambda buffer, part, rank: buffer.__setitem__(slice(rank * 2, rank * 2 + 2), part),
+    "chunk": lambda buffer, part, rank: buffer.chunk(4)[rank].copy_(part),
+    "split": lambda buffer, part, rank: torch.split(buffer, 2)[rank].copy_(part),
+    "tensor_split": lambda buffer, part, rank: buffer.tensor_split(4)[rank].copy_(part),
+    "narrow": lambda buffer, part, rank: buffer.narrow(0, rank * 2, 2).mul_(part),
+    "view": lambda buffer, part, rank: buffer.view(4, -1)[rank].copy_(part),
+    "select": lambda buffer, part, rank: buffer.view(4, -1).select(0, rank).add_(part),
+    "unflatten": lambda buffer, part, rank: buffer.unflatten(0, (4, 2))[rank].mul_(part),
+    "unbind": lambda buffer, part, rank: buffer.view(4, 2).unbind()[rank].copy_(part),
+    "as_strided": lambda buffer, part, rank: buffer.as_strided((2,), (1,), rank * 2).copy_(part),
+    "out": lambda buffer, part, rank: torch.mul(part, 2, out=buffer.chunk(4)[rank]),
+    "foreach": lambda buffer, part, rank: torch._foreach_copy_([buffer[:2], buffer.chunk(4)[rank]], [part, part]),
+    "a constant": lambda buffer, part, rank: buffer.chunk(4)[rank].zero_(),
+    "a number": lambda buffer, part, rank: buffer[rank * 2 : rank * 2 + 2].mul_(2.0),
+    "data": lambda buffer, part, rank: buffer.data.chunk(4)[rank].copy_(part),
+    "detached": lambda buffer, part, rank: buffer.detach()[rank * 2 : rank * 2 + 2].copy_(part),
+}
+
+
+@pytest.mark.parametrize("placed", ["R", "V"])
+@pytest.mark.parametrize("way", OWN_PARTS)
+def test_a_buffer_varies_from_where_each_rank_writes_its_own_part(way: str, placed: str) -> None:
+    found = []
+
+    def program() -> None:
+        mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("dp",))
+        with spmd.set_current_mesh(mesh), checking():
+            part = spmd.assert_type(torch.ones(2), {"dp": R if placed == "R" or way == "foreach" else V})
+            mesh_axis = spmd.MeshAxis.of(mesh.get_group("dp"))
+            for _ in range(3):  # once the call is known, too
+                buffer = spmd.assert_type(torch.ones(8), {"dp": R}) * 1
+                OWN_PARTS[way](buffer, part, dist.get_rank())
+                found.append(type_of(buffer).get(mesh_axis))
+                dist.all_gather_into_tensor(buffer, buffer.chunk(4)[dist.get_rank()].clone())
+                found.append(type_of(buffer).get(mesh_axis))
+                buffer.chunk(4)[1].copy_(buffer[:2])
+                found.append(type_of(buffer).get(mesh_axis))
+
+    FakeWorld(4, 1).run(program)
+    assert found == [V, R, R] * 3

@@ -33,6 +33,7 @@ from ..state.call_log import log_result, typed_shape
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from ..writes.dtensor_scales import rescaled_in_place
+from ..writes.shared_memory import spread_parts
 from ..writes.write_destination import settle, write
 from . import scale_lost
 from .counts_of_ranks import mark, power_of_ranks
@@ -203,6 +204,7 @@ def run(
         session.unchecked += 1
     if destination is not None:
         write(settled, origin, op.name, values)
+        spread_parts(session, settled, origin)
     else:
         tag_results(result, args, outcome.type, origin, op.rule.view, outcome.results, origins)
         if any(tag.__class__ is RaggedTag for tag in tags):

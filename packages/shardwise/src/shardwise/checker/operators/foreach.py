@@ -30,6 +30,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
 from ..writes.dtensor_scales import elements_rescaled
 from ..writes.gradient_writes import is_part
+from ..writes.shared_memory import spread_parts
 from ..writes.write_destination import settle, write
 from . import scale_lost
 from .judging import judge
@@ -113,7 +114,9 @@ class _Repeated:
         _count(session, outcomes)
         if known and key is not None:
             self._remember(key, outcomes)
-        write(settled, Origin(user_site(), self._text))
+        origin = Origin(user_site(), self._text)
+        write(settled, origin)
+        spread_parts(session, settled, origin)
         firsts = _firsts(args, kwargs)
         _hand_on(results, outcomes, firsts, self._text)
         for result, (_, lost) in zip(results or firsts, judged, strict=True):

@@ -8,6 +8,7 @@ judged every time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..state.session import CheckSession
 from ..state.tensor_classes import TENSORS
 from ..writes.gradient_writes import OVERWRITING
 from ..writes.local_norm import SCALING
-from ..writes.shared_memory import is_part_of_parameter
+from ..writes.shared_memory import is_part_of_parameter, own_part_of
 from ..writes.write_destination import merge, without_what_is_not_known
 from . import scale_lost
 
@@ -221,6 +222,8 @@ class KnownWrites:
         shared = tag is not None and tag.cell is not None
         if session.open_findings or (shared and is_part_of_parameter(session, many[0])):
             return None  # what is written may take a finding back, or must be made up for later
+        if any(map(own_part_of, itertools.repeat(session), many, tags)):
+            return None  # what it is a part of varies from here on
         if session.scale_lost and any(tag is not None and gradient_origin(tag) is not None for tag in tags):
             return None  # a step by hand lists where that was
         # A destination that requires grad keeps its type whether or not gradients are being recorded now.

@@ -9,16 +9,18 @@ memory equal: a collective by which all ranks receive into it, or equal values t
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
+from shardwise.interop.autograd.gradient_origin import inherit
 from shardwise.interop.autograd.parameter_names import names_of
 from shardwise.interop.calls.located_call import LocatedCall, report
 from shardwise.interop.tensors.own_references import OwnReference
-from shardwise.interop.tensors.tagging import type_of
+from shardwise.interop.tensors.tagging import Provenance, Tag, set_type, tag_of, type_of
 from shardwise.interop.torch_compat import base_of, no_torch_function, storage_key, storage_of
 from shardwise.mesh.axis import MeshAxis
+from shardwise.types.placement import V
 from shardwise.types.tensor_type import TensorType
 
 from ..diagnosis.memory_findings import parts_never_gathered
@@ -87,6 +89,30 @@ def is_part_of_parameter(session: CheckSession, tensor: torch.Tensor) -> bool:
     varying = type_of(tensor).varying_axes
     found = lie_beside(session, tensor) if varying else ()
     return any(type_of(parameter).is_equal(axis) for parameter in found for axis in varying)
+
+
+def own_part_of(session: CheckSession, tensor: torch.Tensor, tag: Tag | None) -> list[object]:
+    """The axes along which ``tensor`` varies and is a part of a larger tensor that is equal, and no parameter.
+
+    Only with local types: global ones have no word for what a rank has written in its own part, so that the part could
+    not be cut out again to be gathered.
+    """
+    if tag is None or tag.cell is None or tag.pieces is not None or not session.local:
+        return []
+    varying, base = tag.current().varying_axes, base_of(tensor)
+    if not varying or base is None or base.requires_grad or tensor.numel() >= base.numel():
+        return []
+    whole = type_of(base)
+    return [axis for axis in varying if whole.is_equal(axis)]
+
+
+def spread_parts(session: CheckSession, written: Sequence[tuple[torch.Tensor, object]], origin: Provenance) -> None:
+    """What these tensors are parts of varies from here on, as each rank has written into its own."""
+    for tensor, _ in written:
+        axes = own_part_of(session, tensor, tag_of(tensor))
+        base = base_of(tensor) if axes else None
+        if base is not None:
+            set_type(base, type_of(base).with_placements(dict.fromkeys(axes, V)), inherit(base, origin))
 
 
 def check_own_part(session: CheckSession, op: str, part: torch.Tensor, written: TensorType) -> None:
