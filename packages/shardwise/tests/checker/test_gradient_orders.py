@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 import shardwise as spmd
 from shardwise import P, R, V
@@ -19,7 +20,7 @@ from shardwise.checker.scopes.activation import checking
 from shardwise.diagnostics.result import Collector
 from shardwise.worlds.world import FakeWorld
 
-from .test_gradient_pieces import RANKS, Parameters, Way, check, is_right, starts
+from .test_gradient_pieces import RANKS, Parameters, Way, check, is_right, put_back, starts
 
 Turning = Callable[[Any], torch.Tensor]
 
@@ -132,6 +133,61 @@ def order() -> torch.Tensor:
     return torch.tensor([2, 0, 3, 1])
 
 
+def scattered(start: int, padding: int = 2) -> Way:
+    """In a padded bucket that is reduced in parts, which are gathered again; unpacked from element ``start`` on."""
+
+    def way(parameters: Parameters) -> None:
+        flat = torch.cat([*[p.grad.view(-1) for p in parameters], torch.zeros(2 * padding)])  # type: ignore[union-attr]
+        own, whole = torch.empty(len(flat) // RANKS), torch.empty_like(flat)
+        dist.reduce_scatter_tensor(own, flat)
+        dist.all_gather_into_tensor(whole, own)
+        for at, parameter in zip(starts(parameters), parameters, strict=True):
+            first = start + at
+            parameter.grad.copy_(whole[first : first + parameter.numel()].view_as(parameter))  # type: ignore[union-attr]
+
+    return way
+
+
+def one_buffer(shift: int) -> Way:
+    """A narrow of all of a buffer is summed; the second gradient is taken ``shift`` elements further on."""
+
+    def way(parameters: Parameters) -> None:
+        buffer = torch.empty(24)
+        for at, parameter in zip(starts(parameters), parameters, strict=True):
+            buffer.narrow(0, at, parameter.numel()).copy_(parameter.grad.reshape(-1))  # type: ignore[union-attr]
+        dist.all_reduce(buffer.narrow(0, 0, 24))
+        for at, parameter in zip(starts(parameters), parameters, strict=True):
+            first = at + (shift if parameter is parameters[1] else 0)
+            part = buffer.narrow(0, first, parameter.numel())
+            parameter.grad.data.copy_(part.view_as(parameter))  # type: ignore[union-attr]
+
+    return way
+
+
+def padded(before: int, after: int) -> Way:
+    def way(parameters: Parameters) -> None:
+        flat = torch.cat([parameter.grad.view(-1) for parameter in parameters])  # type: ignore[union-attr]
+        flat = nn.functional.pad(flat, (before, after))
+        dist.all_reduce(flat)
+        put_back(parameters, flat[:24])
+
+    return way
+
+
+def side_by_side(right: bool) -> Way:
+    """Joined along the second dim."""
+
+    def way(parameters: Parameters) -> None:
+        w, b, v = (parameter.grad for parameter in parameters)
+        both = torch.cat([w, b[:, None]], 1)  # type: ignore[index, list-item]
+        dist.all_reduce(both)
+        w.copy_(both[:, :3] if right else both[:, 1:])  # type: ignore[union-attr]
+        b.copy_(both[:, 3] if right else both[:, 0])  # type: ignore[union-attr]
+        dist.all_reduce(v)
+
+    return way
+
+
 ORDERS: dict[str, tuple[Turning, Turning]] = {
     "transposed in a row": (lambda g: g.t().reshape(-1), turned),
     "transposed": (lambda g: g.T.contiguous(), turned),
@@ -155,6 +211,10 @@ RIGHT: dict[str, Way] = {
     "into the transposed gradient": into_the_transposed,
     "assigned": assigned(torch.t),
     "a copy of its own": exchanged_copies(True),
+    "reduced in parts": scattered(0),
+    "all of a buffer": one_buffer(0),
+    "padded behind": padded(0, 8),
+    "side by side": side_by_side(True),
 }
 
 WRONG: dict[str, Way] = {
@@ -165,6 +225,10 @@ WRONG: dict[str, Way] = {
     "transposed main gradients": main_gradients(False),
     "assigned": assigned(as_rows),
     "a copy of another one": exchanged_copies(False),
+    "reduced in parts": scattered(2),
+    "all of a buffer": one_buffer(1),
+    "padded before": padded(8, 0),
+    "side by side": side_by_side(False),
 }
 
 
@@ -218,3 +282,15 @@ def test_an_order_that_nobody_looks_up_is_listed_as_lost() -> None:
     result = collector.result()
     assert not result.findings
     assert [one.what for one in result.lost] == ["the order of the elements of a gradient that SGD.step takes"]
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_a_typed_sum_leaves_every_element_at_its_place(shift: int) -> None:
+    def way(parameters: Parameters) -> None:
+        flat = torch.cat([parameter.grad.view(-1) for parameter in parameters])  # type: ignore[union-attr]
+        summed = spmd.all_reduce(flat, "dp", src=P, dst=R)
+        for at, parameter in zip(starts(parameters), parameters, strict=True):
+            first = at + (shift if parameter is parameters[1] else 0)
+            parameter.grad = summed[first : first + parameter.numel()].view_as(parameter)
+
+    assert {finding.code for finding in check(way).findings} == ({"SW614"} if shift else set())

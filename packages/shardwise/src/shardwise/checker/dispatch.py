@@ -35,7 +35,7 @@ from .gradients.gradient_reads import SEARCHES, searching
 from .observation.cut_data import CUTS, dealing_out
 from .operators.factories import factory
 from .operators.foreach import foreach
-from .operators.gradient_copies import COPYING, MOVING, following
+from .operators.gradient_copies import COPYING, MOVING, following, following_sum
 from .operators.ignored_targets import IGNORING, ignoring
 from .operators.ordinary import Handler, ordinary
 from .operators.parts_written import assign_data, assigning_parts, resizing, storage_given
@@ -68,7 +68,7 @@ def handler_for(func: TorchFunction) -> Handler:
         if ours.startswith("partial_"):
             kind = ours.removeprefix("partial_")
             return keeping_order(kind, partial_contraction(kind))
-        return collective(ours)
+        return following_sum(collective(ours)) if ours == "all_reduce" else collective(ours)
     if isinstance(func, HigherOrderOperator) and func.__name__ in CONTROL_FLOW:
         return CONTROL_FLOW[func.__name__]
     raw = raw_handler(func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -11,7 +12,8 @@ from shardwise.diagnostics.source import user_location
 from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.autograd.gradient_origin import beginning
 from shardwise.interop.tensors.derived_types import writes
-from shardwise.interop.tensors.memory_pieces import Piece, laid_into
+from shardwise.interop.tensors.memory_pieces import Piece, laid_into, region_of
+from shardwise.interop.tensors.own_references import by_tensor
 from shardwise.interop.tensors.tagging import (
     Origin,
     is_pieced,
@@ -22,6 +24,7 @@ from shardwise.interop.tensors.tagging import (
     set_type,
     type_of,
 )
+from shardwise.interop.torch_compat import no_torch_function
 from shardwise.types.tensor_type import UNKNOWN_TYPE, Ground, TensorType
 
 from ..state.session import CheckSession
@@ -77,12 +80,41 @@ def receipt(
     if exchange.row.sent == exchange.row.received:
         source = pieces_of(tensor)
     elif exchange.row.pieces == "reduce_scatter" and len(sent) == 1 and is_pieced(sent[0]):
-        source = laid_into(tensor, own_chunk(contents_of(sent[0]), exchange))
+        source = laid_into(tensor, own_chunk(whole := contents_of(sent[0]), exchange))
+        with no_torch_function():
+            _cut[tensor] = whole
+    elif (again := _gathered_again(tensor, exchange, sent)) is not None:
+        source = laid_into(tensor, again)
     else:
         if type is not None and is_pieced(sent[0]) and _is_blurred(type, sent[0]):
             session.lose(f"the type of what {exchange.name} makes of different pieces", user_location())
         return Receipt(tensor, type, origin)
     return Receipt(tensor, type, origin, [_after(piece, origin, received) for piece in source])
+
+
+_cut: Any = by_tensor()
+"""For this rank's part of a bucket that a reduction has cut: the pieces of all of it."""
+
+
+def _gathered_again(tensor: torch.Tensor, exchange: Exchange, sent: Sequence[torch.Tensor]) -> list[Piece] | None:
+    """The pieces of a bucket whose parts are put together again, if this rank's part still is what it got of it."""
+    if exchange.row.pieces != "all_gather" or len(sent) != 1 or not is_pieced(sent[0]):
+        return None
+    (own,) = sent
+    with no_torch_function():
+        whole = _cut.get(own)
+        if whole is None or region_of(tensor) is None or tensor.numel() != exchange.axis.size() * own.numel():
+            return None
+    found, wanted = contents_of(own), laid_into(own, own_chunk(whole, exchange))
+    alike = len(found) == len(wanted) and all(
+        one.content is None if other.content is None else one.content is not None and other.content.is_same(one.content)
+        for one, other in zip(found, wanted, strict=True)
+    )
+    types = {piece.type for piece in found if not piece.type.ground.is_constant}
+    if not alike or len(types) != 1:
+        return None
+    type = types.pop()
+    return [piece if piece.type.ground.is_constant else replace(piece, type=type) for piece in whole]
 
 
 def _after(piece: Piece, origin: Origin, received: Received) -> Piece:

@@ -22,6 +22,7 @@ from shardwise.types.placement import UNKNOWN
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import UNKNOWN_TYPE, UNTYPED, Ground, TensorType
 
+from ..operators.gradient_copies import follow
 from ..operators.ordinary import Handler
 from ..state.session import CheckSession
 from ..state.tensor_classes import is_dtensor_call
@@ -42,6 +43,8 @@ def joining(usual: Handler) -> Handler:
         session.checked += 1
         dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
         _tag(session, result, tensors, in_order=dim == 0)
+        if dim != 0:
+            follow(result, func, args, kwargs, moves=True)
         return result
 
     return handle

@@ -18,7 +18,7 @@ from shardwise.interop.autograd.gradient_content import contents_of
 from shardwise.interop.tensors.containers import tensors_in
 from shardwise.interop.tensors.element_orders import UNORDERED
 from shardwise.interop.tensors.memory_pieces import Piece, joined_type, laid_into
-from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, is_pieced, set_pieces, tag_of, type_of
+from shardwise.interop.tensors.tagging import ATTRIBUTE, Tag, is_pieced, local_type, set_pieces, tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import is_fake, is_transformed, no_torch_function, same_memory
 
@@ -32,7 +32,7 @@ COPYING = frozenset(
 """Operators whose result has the elements of their operand in its order, in another dtype too."""
 MOVING = frozenset(
     {"flip", "flipud", "fliplr", "rot90", "roll", "index_select", "gather", "take", "take_along_dim", "getitem"}
-    | {"stack", "vstack", "hstack", "dstack", "column_stack", "row_stack", "repeat", "tile", "masked_select"}
+    | {"stack", "vstack", "hstack", "dstack", "column_stack", "row_stack", "repeat", "tile", "masked_select", "pad"}
 )
 """Operators whose result has elements of their operands in another order."""
 _MOST_LISTED = 1 << 18
@@ -50,6 +50,22 @@ def following(usual: Callable[..., object], moves: bool) -> Callable[..., object
     ) -> object:
         result = usual(session, func, args, kwargs, *key, **options)
         follow(result, func, args, kwargs, moves)
+        return result
+
+    return handle
+
+
+def following_sum(usual: Callable[..., object]) -> Callable[..., object]:
+    """The same for a typed collective that leaves every element at its place."""
+
+    def handle(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords) -> object:
+        result: Any = usual(session, func, args, kwargs)
+        x: Any = args[0] if args else None
+        if is_pieced(x) and isinstance(result, torch.Tensor) and not same_memory(result, x):
+            tag, type = tag_of(result), type_of(result)
+            pieces = [replace(piece, type=local_type(type)) for piece in contents_of(x)]
+            if any(piece.content is not None for piece in pieces):
+                set_pieces(result, laid_into(result, pieces), None if tag is None else tag.origin, type.spec)
         return result
 
     return handle
@@ -103,7 +119,7 @@ def _moved(
         positions = _positions(func, args, kwargs, sources)
         if positions is not None and len(positions) == count:
             if torch.equal(positions, torch.arange(len(positions), device="cpu")):
-                return list(pieces)
+                return list(pieces)  # all of them side by side
             found = _taken(positions, pieces, item)
             if found is not None:
                 return found
@@ -122,6 +138,9 @@ def _taken(positions: torch.Tensor, pieces: Sequence[Piece], item: int) -> list[
         return None
     found = []
     for first, last in itertools.pairwise([0, *changes, len(positions)]):
+        if chosen[first] < 0:
+            found.append(replace(pieces[0], start=first * item, stop=last * item, content=None, itemsize=item))
+            continue
         piece = pieces[int(chosen[first])]
         places = positions[first:last] - starts[chosen[first]]
         content = piece.content and piece.content.at_places(places)
@@ -130,10 +149,15 @@ def _taken(positions: torch.Tensor, pieces: Sequence[Piece], item: int) -> list[
 
 
 def _positions(func: Any, args: Arguments, kwargs: Keywords, sources: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """For each element of the result, in a row, which one of all elements of ``sources`` it is; None if unknown."""
+    """For each element of the result, in a row, which one of all elements of ``sources`` it is; None if unknown.
+
+    Zeros that were put beside them are number -1.
+    """
+    if getattr(func, "__name__", "") == "pad" and (kwargs.get("value") or any(args[3:])):
+        return None  # with anything but zeros
     if sum(source.numel() for source in sources) > _MOST_LISTED or any(is_fake(x) or x.is_meta for x in sources):
         return None
-    stand_ins, at = {}, 0
+    stand_ins, at = {}, 1
     for source in sources:
         numbers = torch.arange(at, at + source.numel(), device="cpu").view(source.shape)
         stand_ins[id(source)], at = numbers, at + source.numel()
@@ -147,4 +171,5 @@ def _positions(func: Any, args: Arguments, kwargs: Keywords, sources: Sequence[t
         made = func(*map(instead, args), **{name: instead(value) for name, value in kwargs.items()})
     except (RuntimeError, TypeError, NotImplementedError):  # as of indices on another device
         return None
-    return made.reshape(-1) if isinstance(made, torch.Tensor) and made.device.type == "cpu" else None
+    known = isinstance(made, torch.Tensor) and made.device.type == "cpu" and made.numel() and int(made.min()) >= 0
+    return made.reshape(-1) - 1 if known and int(made.max()) < at else None

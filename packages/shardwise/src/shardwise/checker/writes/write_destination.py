@@ -23,6 +23,7 @@ from shardwise.interop.tensors.tagging import (
     Provenance,
     alias,
     forget_memory,
+    is_pieced,
     set_part,
     set_type,
     tag_of,
@@ -146,7 +147,7 @@ def write(
             continue
         tag = tag_of(tensor)
         pieced = gathers_gradients(tensor, origin)
-        if pieced or beginning(origin) is not None:
+        if pieced or beginning(origin) is not None or any(is_pieced(value) for value in operands):
             contents, owner = written_contents(op, tensor, operands), owner_of(tensor)
             copied = owner is None and any(piece.content is not None for piece in contents)
             if pieced or copied or (owner is not None and is_foreign(tensor, contents, owner)):
