@@ -48,8 +48,10 @@ def following(usual: Callable[..., object], moves: bool) -> Callable[..., object
     def handle(
         session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, *key: object, **options: object
     ) -> object:
-        result = usual(session, func, args, kwargs, *key, **options)
-        follow(result, func, args, kwargs, moves)
+        result: Any = usual(session, func, args, kwargs, *key, **options)
+        tag = getattr(result, ATTRIBUTE, None)
+        if tag.__class__ is Tag and tag.origin is not None and _is_of_gradient(tag):
+            _follow(result, func, args, kwargs, moves)
         return result
 
     return handle
