@@ -21,7 +21,7 @@ from shardwise.types.placement import V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
 
-from ..parts.micro_batches import axes_of_no_size
+from ..parts.micro_batches import TOLD_ROWS, axes_of_no_size
 from ..state.number_types import number_type
 from ..state.numbers import TYPED_NUMBERS, plain, typed
 from ..state.session import CheckSession
@@ -79,14 +79,14 @@ def _own_sizes(x: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     that are the same on any number of ranks.
     """
     tag = tag_of(x)
+    if tag.__class__ is not RaggedTag and not TOLD_ROWS:
+        return sizes
     made: list[Any] = list(sizes)
     for axis in axes_of_no_size(x):
         made = [_rescaled(size, axis) for size in made]
-    if tag.__class__ is not RaggedTag:
-        return torch.Size(made) if axes_of_no_size(x) else sizes
-    for own in tag.lengths:
+    for own in tag.lengths if tag.__class__ is RaggedTag else ():
         size = made[own.dim]
-        told = type_of(size) if size.__class__ in TYPED_NUMBERS else number_type(tag.type.axes, {})
+        told = type_of(size) if size.__class__ in TYPED_NUMBERS else number_type(type_of(x).axes, {})
         made[own.dim] = typed(plain(size), told.with_placements({own.axis: V}))
     return torch.Size(made)
 
@@ -104,7 +104,7 @@ def numel(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
         return result
     with no_torch_function():
         whole = own.shape
-    if tag_of(own).__class__ is RaggedTag or axes_of_no_size(own):
+    if tag_of(own).__class__ is RaggedTag or TOLD_ROWS:
         return _product(_own_sizes(own, sizes_of_typed(type_of(own), whole)), result)
     key = (type_of(own), whole)
     found = _counts.get(key)

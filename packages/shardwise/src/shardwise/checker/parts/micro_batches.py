@@ -109,31 +109,31 @@ class CuttingCall:
 
 
 _batches: Any = by_tensor()
-_told: dict[MeshAxis, frozenset[int]] = {}
+TOLD_ROWS: dict[MeshAxis, frozenset[int]] = {}
 """By axis the rows of a rank's micro-batches, where other runs have shown that they are the same on any number."""
 
 
 @contextlib.contextmanager
 def told_rows(axis: MeshAxis, rows: frozenset[int]) -> Iterator[None]:
     """Inside the block a micro-batch of so many rows is known to have as many on any number of ranks of ``axis``."""
-    before = _told.get(axis, frozenset())
-    _told[axis] = rows
+    if not rows:
+        yield
+        return
+    TOLD_ROWS[axis] = rows
     try:
         yield
     finally:
-        _told[axis] = before
+        del TOLD_ROWS[axis]
 
 
 def axes_of_no_size(x: torch.Tensor) -> tuple[MeshAxis, ...]:
     """The axes over which ``x`` is sharded, whose number of ranks its size does not depend on."""
-    if not any(_told.values()):
-        return ()
     batch = micro_batch_of(x)
     return () if batch is None else _of_no_size(batch)
 
 
 def _of_no_size(batch: MicroBatch) -> tuple[MeshAxis, ...]:
-    return tuple(axis for axis in batch.axes if len(batch.span) in _told.get(axis, ()))
+    return tuple(axis for axis in batch.axes if len(batch.span) in TOLD_ROWS.get(axis, ()))
 
 
 def micro_batch_of(x: torch.Tensor) -> MicroBatch | None:
