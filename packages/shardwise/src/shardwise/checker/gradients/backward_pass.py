@@ -151,7 +151,7 @@ def _summed_before(arrival: GradientArrival) -> list[MeshAxis]:
     ]
 
 
-def _to_average(before: TensorType | None, axes: Iterable[Any]) -> TensorType | None:
+def _to_average(before: TensorType | None, axes: Iterable[object]) -> TensorType | None:
     """A gradient that is there when a wrapper averages: what is equal is a sum of n of it, whose average it is again.
 
     before {dp: R}/n, the average of an earlier backward pass    taken for {dp: P}, to which this pass adds {dp: P}

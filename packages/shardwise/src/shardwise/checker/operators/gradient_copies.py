@@ -73,10 +73,10 @@ def following_sum(usual: Callable[..., object]) -> Callable[..., object]:
     return handle
 
 
-def follow(result: Any, func: TorchFunction, args: Arguments, kwargs: Keywords, moves: bool) -> None:
+def follow(result: object, func: TorchFunction, args: Arguments, kwargs: Keywords, moves: bool) -> None:
     """``result`` was made by moving elements: if they are those of gradients, it is known from here on of which."""
     tag = getattr(result, ATTRIBUTE, None)
-    if tag.__class__ is Tag and _is_of_gradient(tag):
+    if isinstance(result, torch.Tensor) and isinstance(tag, Tag) and _is_of_gradient(tag):
         _follow(result, func, args, kwargs, moves)
 
 
@@ -109,7 +109,7 @@ def _follow(result: torch.Tensor, func: TorchFunction, args: Arguments, kwargs: 
 
 def _moved(
     result: torch.Tensor,
-    func: Any,
+    func: TorchFunction,
     args: Arguments,
     kwargs: Keywords,
     sources: Sequence[torch.Tensor],
@@ -150,7 +150,9 @@ def _taken(positions: torch.Tensor, pieces: Sequence[Piece], item: int) -> list[
     return found
 
 
-def _positions(func: Any, args: Arguments, kwargs: Keywords, sources: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def _positions(
+    func: TorchFunction, args: Arguments, kwargs: Keywords, sources: Sequence[torch.Tensor]
+) -> torch.Tensor | None:
     """For each element of the result, in a row, which one of all elements of ``sources`` it is; None if unknown.
 
     Zeros that were put beside them are number -1.
@@ -164,7 +166,7 @@ def _positions(func: Any, args: Arguments, kwargs: Keywords, sources: Sequence[t
         numbers = torch.arange(at, at + source.numel(), device="cpu").view(source.shape)
         stand_ins[id(source)], at = numbers, at + source.numel()
 
-    def instead(value: Any) -> Any:
+    def instead(value: object) -> object:
         if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
             return type(value)(map(instead, value))
         return stand_ins.get(id(value), value)
@@ -173,5 +175,6 @@ def _positions(func: Any, args: Arguments, kwargs: Keywords, sources: Sequence[t
         made = func(*map(instead, args), **{name: instead(value) for name, value in kwargs.items()})
     except (RuntimeError, TypeError, NotImplementedError):  # as of indices on another device
         return None
-    known = isinstance(made, torch.Tensor) and made.device.type == "cpu" and made.numel() and int(made.min()) >= 0
-    return made.reshape(-1) - 1 if known and int(made.max()) < at else None
+    if not isinstance(made, torch.Tensor) or made.device.type != "cpu" or not made.numel():
+        return None
+    return made.reshape(-1) - 1 if int(made.min()) >= 0 and int(made.max()) < at else None

@@ -17,6 +17,7 @@ from shardwise.interop.tensors.own_lengths import RaggedTag
 from shardwise.interop.tensors.tagging import tag_of, type_of
 from shardwise.interop.torch_call import Arguments, Keywords, TorchFunction
 from shardwise.interop.torch_compat import no_torch_function
+from shardwise.mesh.axis import MeshAxis
 from shardwise.types.placement import V
 from shardwise.types.spec import entry_axes
 from shardwise.types.tensor_type import Exponent, Ground, TensorType
@@ -74,7 +75,7 @@ def shape(session: CheckSession, func: TorchFunction, args: Arguments, kwargs: K
     return result
 
 
-def _own_sizes(x: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _own_sizes(x: object, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """``sizes`` of ``x``, of which those vary that each rank has found for itself by values, and those are on no scale
     that are the same on any number of ranks.
     """
@@ -82,7 +83,7 @@ def _own_sizes(x: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     if tag.__class__ is not RaggedTag and not TOLD_ROWS:
         return sizes
     made: list[Any] = list(sizes)
-    for axis in axes_of_no_size(x):
+    for axis in axes_of_no_size(x) if isinstance(x, torch.Tensor) else ():
         made = [_rescaled(size, axis) for size in made]
     for own in tag.lengths if tag.__class__ is RaggedTag else ():
         size = made[own.dim]
@@ -91,7 +92,7 @@ def _own_sizes(x: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return torch.Size(made)
 
 
-def _rescaled(size: Any, axis: object) -> Any:
+def _rescaled(size: object, axis: MeshAxis) -> object:
     told = type_of(size)
     return typed(plain(size), told.rescaled({axis: 0})) if told.exponent(axis) == -1 else size
 

@@ -149,7 +149,9 @@ def write(
         pieced = gathers_gradients(tensor, origin)
         if pieced or beginning(origin) is not None or any(is_pieced(value) for value in operands):
             contents, owner = written_contents(op, tensor, operands), owner_of(tensor)
+            # Pieces say nothing of an axis that the memory had a type over and what is written has not.
             copied = owner is None and any(piece.content is not None for piece in contents)
+            copied = copied and set(type_of(tensor).axes) <= set(type.axes)
             if pieced or copied or (owner is not None and is_foreign(tensor, contents, owner)):
                 set_part(tensor, type, inherit(tensor, origin), contents)
                 continue
