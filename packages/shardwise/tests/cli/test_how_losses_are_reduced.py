@@ -96,7 +96,11 @@ IN_A_ROW = PROGRAM.replace("DistributedDataParallel(", "FullyShardedDataParallel
     ],
 )
 def test_of_gradients_in_one_row_no_step_knows_a_scale_so_the_loss_is_judged(project, loss, verdict, said):
-    report = reported(project, IN_A_ROW + DEALT + f"loss = {loss}" + STEP)
+    assert_judged(reported(project, IN_A_ROW + DEALT + f"loss = {loss}" + STEP), verdict, said)
+
+
+def assert_judged(report, verdict, said):
+    """Nothing is found, and of how the loss is reduced ``said`` is told, or nothing."""
     told = report["coverage"]["own_reductions"]
     assert (report["verdict"], report["findings"]) == (verdict, [])
     assert any(said in one for one in told) if said else not told, told
@@ -179,10 +183,7 @@ BY_RANKS = "multiplied or divided by the number of ranks"
 )
 def test_of_data_that_nobody_has_said_the_scale_of_a_mean_is_judged_by_its_graph(project, loss, verdict, said):
     """Each rank has made its own, so no type knows a dim along which one device would have them."""
-    report = reported(project, PROGRAM + OWN + f"loss = {loss}" + STEP)
-    told = report["coverage"]["own_reductions"]
-    assert (report["verdict"], report["findings"]) == (verdict, [])
-    assert any(said in one for one in told) if said else not told, told
+    assert_judged(reported(project, PROGRAM + OWN + f"loss = {loss}" + STEP), verdict, said)
 
 
 SHARDED = """

@@ -91,8 +91,7 @@ def overlay_of(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
         try:
             yield {VARIABLE: str(overlay)}
         finally:
-            while _ran:  # a later run in this process has the text of the disk
-                linecache.cache.pop(_ran.pop(), None)
+            _show_the_disk()
 
 
 @contextlib.contextmanager
@@ -106,6 +105,7 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[None]:
     finally:
         _given.clear()
         _given.update(before)
+        _show_the_disk()
 
 
 @contextlib.contextmanager
@@ -129,6 +129,12 @@ def _texts() -> Mapping[str, str]:
         return _given
     texts: Mapping[str, str] = json.loads(Path(path).read_text("utf-8"))
     return {**texts, **_given}
+
+
+def _show_the_disk() -> None:
+    """A later run in this process has the texts of the disk."""
+    while _ran:
+        linecache.cache.pop(_ran.pop(), None)
 
 
 def _show(file: str, text: str) -> None:

@@ -48,10 +48,8 @@ def following(usual: Callable[..., object], moves: bool) -> Callable[..., object
     def handle(
         session: CheckSession, func: TorchFunction, args: Arguments, kwargs: Keywords, *key: object, **options: object
     ) -> object:
-        result: Any = usual(session, func, args, kwargs, *key, **options)
-        tag = getattr(result, ATTRIBUTE, None)
-        if tag.__class__ is Tag and tag.origin is not None and _is_of_gradient(tag):
-            _follow(result, func, args, kwargs, moves)
+        result = usual(session, func, args, kwargs, *key, **options)
+        follow(result, func, args, kwargs, moves)
         return result
 
     return handle
@@ -173,7 +171,7 @@ def _positions(
 
     try:
         made = func(*map(instead, args), **{name: instead(value) for name, value in kwargs.items()})
-    except (RuntimeError, TypeError, NotImplementedError):  # as of indices on another device
+    except (RuntimeError, TypeError):  # as of indices on another device
         return None
     if not isinstance(made, torch.Tensor) or made.device.type != "cpu" or not made.numel():
         return None

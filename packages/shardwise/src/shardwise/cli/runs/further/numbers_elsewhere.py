@@ -88,14 +88,14 @@ def with_known_numbers(
     dealt_out = are_dealt_out(here, there, count / size)
     if dealt_out and not cuts:
         return None  # each rank has as many batches as its sampler gives: nothing shows which mean is over one of them
-    told, rows = exponents_of(here, there, count / size), here.rows if dealt_out else ()
+    told, rows = exponents_of(here, there, count / size), frozenset(here.rows if dealt_out else ())
     if None in told.values():
         told_there = exponents_of(there, here, size / count)
         if None not in told_there.values():
-            return replace(elsewhere, told=ToldNumbers(resized.as_axes()[name], told_there, frozenset(rows)))
+            return replace(elsewhere, told=ToldNumbers(resized.as_axes()[name], told_there, rows))
     if not told and not rows:
         return None
-    return replace(options, told=ToldNumbers(shape.as_axes()[name], told, frozenset(rows)))
+    return replace(options, told=ToldNumbers(shape.as_axes()[name], told, rows))
 
 
 def _shared_axis(shape: MeshShape, rank: int, data: Sequence[OwnData]) -> str | None:
