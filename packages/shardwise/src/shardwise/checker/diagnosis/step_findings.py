@@ -79,7 +79,7 @@ def gradient_misplaced(op: str, name: str, range: str, found: str) -> Diagnosis:
     return Diagnosis(
         "SW614",
         f"{op} takes the gradient of {name}, of which {range} are {found}",
-        ("what was copied out of a bucket is not what was copied into it: the offsets differ",),
+        ("what was copied out of a bucket is not what was copied into it: the offsets differ, or the order",),
         (f"copy {name}.grad out of the place in the bucket that it was copied into",),
     )
 

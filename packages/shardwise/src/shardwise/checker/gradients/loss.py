@@ -36,6 +36,7 @@ from .sharded_gradients import divides_in_its_own_way
 
 _OF_GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 _UNDEALT = "no type says along which dim the ranks share its samples out"
+_IN_A_ROW = "FullyShardedDataParallel averages its gradients in one row, of which no step knows a scale"
 _losses: Any = by_tensor()
 """Roots of which backward has started with a gradient of 1."""
 
@@ -139,13 +140,12 @@ def _note_own_reduction(session: CheckSession, loss: torch.Tensor) -> None:
     losses are means of as many samples; where ``loss`` is none, its scale has to be known.
     """
     type, leaves = derived_type(loss), leaves_of([loss])
-    # Of the gradients of FullyShardedDataParallel, which lie in one row, no step knows a scale.
     rows = any(map(is_flattened, leaves))
     unscaled = [axis for axis in session.averaged if not _has_scale(session, type, axis, only_means=rows)]
     said = own_reduction(loss, session.untyped.shared) if unscaled else None
     if said is not None and not divides_in_its_own_way(set(map(id, leaves))):
         place = in_brackets(user_location())
-        session.own_reductions[f"the scale of the loss{place}, {said}: {_UNDEALT}"] = None
+        session.own_reductions[f"the scale of the loss{place}, {said}: {_IN_A_ROW if rows else _UNDEALT}"] = None
 
 
 def _has_scale(session: CheckSession, type: TensorType, axis: MeshAxis, *, only_means: bool) -> bool:

@@ -89,7 +89,11 @@ def _reductions(root: Node | None, shared: Container[float]) -> Iterator[str]:
             factors = (*_number(saved_by(node, "other"), -1), *_number(saved_by(node, "self"), -1))
             if math.inf not in factors:  # 0 * x keeps a parameter in the graph, and is no term
                 pending += [(below, (*divisors, *factors), power) for below in inner]
-        elif name in _THROUGH or (name in _SUMS and all(one and one.name() == "StackBackward0" for one in inner)):
+        elif (
+            name in _THROUGH
+            or _is_of_one(node)
+            or (name in _SUMS and all(one and one.name() == "StackBackward0" for one in inner))
+        ):
             pending += [(below, divisors, power) for below in inner]
         elif name in _SUMS or reduction == _SUM:
             if not _is_mean(_sizes(node), divisors) and not _is_of_parameters(inner):
@@ -116,6 +120,11 @@ def _sizes(node: object) -> Sequence[int]:
         return sizes
     x = next((x for x in (saved_by(node, name) for name in ("target", "self", "tensor")) if x is not None), None)
     return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
+
+
+def _is_of_one(node: Node) -> bool:
+    """Does it add up, or average, one number? ``losses.sum().mean()`` is what ``losses.sum()`` is."""
+    return node.name().startswith(("SumBackward", "MeanBackward")) and math.prod(_sizes(node)) == 1
 
 
 def _is_mean(sizes: Sequence[int], divisors: Sequence[float]) -> bool:
